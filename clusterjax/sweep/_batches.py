@@ -132,6 +132,8 @@ def point_key(seed: int, coordinates: Mapping[str, Any]) -> PRNGKeyArray:
     - `ValueError` if the seed is not an integer of 32 bits, or `coordinates` are not values of axes by their names.
     """
     check_instance(coordinates, "coordinates", Mapping, "a mapping of axes to values", "pass {'beta': 1.0, 'draw': 0}")
+    if not coordinates:
+        raise refusal("coordinates", "name a value of each axis", "they are empty", "pass {'beta': 1.0, 'draw': 0}")
     axes = parse_axes({name: [value] for name, value in coordinates.items()})
     words = [words_of(axis.coords()) for axis in sorted(axes, key=lambda axis: axis.name)]
     return _folded(jr.key(check_seed(seed)), np.concatenate(words, axis=1)[0])

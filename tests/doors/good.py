@@ -111,7 +111,7 @@ def _core() -> dict[str, Any]:
         "state": 2, "Lifetimes.self": lives, "Survival.self": lives.survival(), "horizon": 0.5, "min_dwell": 1.0,
         "left": np.ones((D, 2)), "right": np.ones((2, D)), "wasserstein.masses": None, "limit_shape.field": rescaled,
         "LimitShape.self": cjx.limit_shape(X, rescaled), "reach": 1.0,
-        "modes.k": 3, "Modes.self": cjx.modes(field, X, N * (D - 1)), "rate": 100.0,
+        "modes.k": 3, "kreiss_constant.matrix": -EYE, "Modes.self": cjx.modes(field, X, N * (D - 1)), "rate": 100.0,
     }  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _plot() -> dict[str, Any]:
         "dataset": xr.Dataset({"close_pairs": (("beta", "t"), np.full((2, 3), 0.5))}, coords, {"n": 4}), "n": 4,
         "eigenvalues": np.array([1.0, 2.0]), "vectors": np.eye(3), "queries": np.ones((1, 2, 3)), "beta": np.ones(1),
         "line": (np.array([1.0, 0.0]), 0.5),
-        "causal_trace.trace": SimpleNamespace(restored=np.zeros((3, 2)), clean=-1.0, corrupted=-2.0),
+        "causal_trace.trace": SimpleNamespace(restored=np.zeros((3, len(names))), clean=-1.0, corrupted=-2.0),
         "place.heads": SimpleNamespace(**same(average_of(np.ones((2, 1, 2))), "beta", "eigenvalue", "rotation")),
         "WordRun.*": {"xs": np.zeros((2, 2, 2)), "names": ["good", "bad"], "first": np.array([0, -1])},
         "WordRun.self": run, "runs": [run], "animate_words.path": "run.gif", "logits": np.ones((2, 4, 4)),
@@ -294,6 +294,8 @@ def _sentiment() -> dict[str, Any]:
     sentiment.save(fitted, FOLDER / "model", {"accuracy": 0.5})
     table = [f"a {('bad', 'good')[k % 2]} film of {k},{k % 2}" for k in range(40)]
     (FOLDER / "reviews.csv").write_text("\n".join(["text,label", *table, ""]), "utf-8")
+    (FOLDER / "test.csv").write_text("\n".join(["text,label", *table[:4], ""]), "utf-8")
+    table_of_reviews = sentiment.load_reviews(FOLDER / "reviews.csv")
     released: dict[str, Any] = {"E": np.ones((6, 2)), "w": np.ones(2), "v": 0.1, "alpha": 1.0, "depth": 1}
     np.savez(FOLDER / "released.npz", **{name: np.asarray(value) for name, value in released.items()})
     leading = sentiment.Leading("good", (), 0, 1.0, 0)
@@ -301,6 +303,7 @@ def _sentiment() -> dict[str, Any]:
     return {
         **same(reviews, "reviews", "training", "fit.validation"), **same(encoded, "seen", "unseen"),
         "rows": np.array([0, 1]), **same(0.5, "train", "test", "validation"),
+        "load_reviews.test": str(FOLDER / "test.csv"), "stratified_split.reviews": table_of_reviews,
         **same(str(FOLDER / "model"), "folder"), **same(str(FOLDER / "reviews.csv"), "imdb", "source"),
         **same(1, "depth", "min_count", "best_epoch"),
         **same(np.array([1, 2, 0]), "HardmaxClassifier.path.counts", "HardmaxClassifier.layer.counts"),

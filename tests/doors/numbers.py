@@ -37,7 +37,7 @@ KEPT = {
         experiments.parameter.default transformer.RotaryPositions.base
         transformer.SinusoidalPositions.base transformer.sinusoidal_positions.base probe.Comparison.exceeds.sigmas
         probe.controls.sigmas probe.FirstToken.apart.times probe.FirstToken.apart.sigmas Modes.memberships.rate
-        kreiss_constant.matrix non_normality.matrix
+        non_normality.matrix probe.head_clusters.correlation probe.head_clusters.resampled
     """,
     "an earlier number serves, and it is not read": "hardmax.choose_leaders.alphas",
     "a number is compared with it, which is smaller": "Rodas5P.max_growth phase.GramRank.threshold",
@@ -103,8 +103,9 @@ def faults(door: Door) -> list[str]:
 
 
 def leaves(out: Any) -> list[np.ndarray]:
-    kinds = jax.Array | np.ndarray | float
-    return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(out) if isinstance(leaf, kinds)]
+    """The numbers of a result, apart from the seconds that a training took."""
+    kinds, found = jax.Array | np.ndarray | float, jax.tree_util.tree_leaves_with_path(out)
+    return [np.asarray(leaf) for path, leaf in found if isinstance(leaf, kinds) and "seconds" not in str(path)]
 
 
 def equal(ours: list[np.ndarray], others: list[np.ndarray]) -> bool:

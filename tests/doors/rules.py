@@ -27,10 +27,11 @@ GAPS = labels("nan array, inf array")
 ANYTHING = ("args",)
 # Accepted, and would take hours.
 ENDLESS = ("probe.train_albert.recipe", "experiments.reproduce.names")
-# Numbers of the result that are not finite are no fault: steps that a run did not take, much noise, exp(-t V), and runs
-# of a search that did not reach its targets.
+# Numbers of the result that are not finite are no fault: steps that a run did not take, much noise, exp(-t V), the
+# constant of a matrix that is not stable, and runs of a search that did not reach its targets.
 UNBOUNDED = (
     "simulate.dense", "simulate.noise", "RescaledField.rescale.t", "design.steer.t_end", "design.steer.spread",
+    "kreiss_constant.matrix",
 )  # fmt: skip
 # Doors whose results hold infinities or NaN for good values too: a margin, an empty part, a time without an end.
 NOT_FINITE = (
@@ -82,7 +83,12 @@ BY_PLACE = {
         GAPS,  # times that a run did not reach, padding, and gaps in a picture
     ),
     "probe.NetworkSizes.activation": CALLABLE,
-    **dict.fromkeys(("probe.causal_trace.answer", "probe.causal_trace.tokens"), labels("zero")),
+    **dict.fromkeys(
+        ("probe.NetworkSizes.position_offset", "probe.NetworkSizes.num_buckets", "probe.NetworkSizes.distances")
+        + ("probe.NetworkSizes.intermediate_size", "probe.causal_trace.answer"),
+        labels("zero"),
+    ),
+    "probe.causal_trace.tokens": labels("none, zero, minus one"),
     **dict.fromkeys(("plot.histograms.values",), GAPS | {"ragged"}),
     **dict.fromkeys(("sentiment.HardmaxClassifier.alpha", "design.steer.spread"), labels("list")),
     **dict.fromkeys(("probe.without.layer", "probe.without.token"), labels("list, zero, minus one")),

@@ -22,6 +22,7 @@ from ..._base.checks import (
     check_callable,
     check_choice,
     check_concrete,
+    check_fits,
     check_host_array,
     check_integer,
     check_key,
@@ -31,7 +32,7 @@ from ..._base.checks import (
     refusal,
     shown,
 )
-from ..networks.batch import Encoded, check_batch
+from ..networks.batch import Encoded, check_batch, encode
 from ..networks.block import blank
 from ..networks.edits import PLACES, VECTOR, LayerEdit, apply, chosen, of_layers
 from ..networks.load import Model, check_model, replace_network
@@ -153,6 +154,8 @@ def activations(
     - `ValueError` if there is no such place, padding precedes a word, and in the cases of `trace`.
     """
     check_choice(place, "place", PLACES)
+    check_concrete(token_ids, "token_ids")
+    check_concrete(mask, "mask")
     batch = check_batch(check_model(model), token_ids, mask, None)
     if batch.moved[0] is not None:
         raise refusal("mask", "have padding behind the words", "it precedes some", "pad on the right")
@@ -276,7 +279,7 @@ def causal_trace(
     text: str | Encoded,
     answer: int,
     *,
-    tokens: Sequence[int],
+    tokens: Sequence[int] | None,
     key: PRNGKeyArray,
     spread: float | None = None,
     draws: int = 8,
@@ -294,7 +297,7 @@ def causal_trace(
 
     **Other arguments:**
 
-    - `tokens`: The corrupted tokens, counted from the first word.
+    - `tokens`: The corrupted tokens, counted from the first word, or from the end if negative; None selects all.
     - `key`: PRNG key of the noise.
     - `spread`: The standard deviation of the noise; None is three times that of the word embeddings.
     - `draws`: The number of draws of the noise, over which log probabilities are averaged.
@@ -314,18 +317,21 @@ def causal_trace(
     network = check_model(model).network
     if not isinstance(text, str | Encoded):
         raise refusal("text", "be one text", f"it is {shown(text)}", "pass a string, or the Encoded of one")
-    for name, value in (("answer", answer), ("tokens", tokens), ("spread", spread), ("draws", draws)):
+    for name, value in (("answer", answer), ("tokens", tokens), ("key", key), ("spread", spread), ("draws", draws)):
         check_concrete(value, name)
     answer = check_integer(answer, "answer", least=0, most=network.sizes.vocab_size - 1)
-    data = encoded(model, [check_text(text, "text")] if isinstance(text, str) else text)
+    data = encode(model, [check_text(text, "text")]) if isinstance(text, str) else text
     if len(data.mask) != 1:
         raise refusal("text", "be one text", f"there are {len(data.mask)}", "pass one")
-    n = int(data.mask.sum())
+    if (n := int(data.mask.sum())) < 2:
+        raise refusal("text", "have at least two tokens", f"it has {n}", "pass a longer text")
+    data = encoded(model, data)
     corrupt = chosen(tokens, "tokens", n)
-    check_concrete(check_key(key), "key")
+    check_key(key)
     draws = check_integer(draws, "draws", remedy="pass 8, say")
     words, _ = network.word_factors()
     spread = 3 * float(words.std()) if spread is None else check_number(spread, "spread", above=0)
+    check_fits(np.asarray(spread), "spread", dtype_of(model))
     ids = data.token_ids[:, :n]
     levels = activations(model, ids, place="stream")[0]
     start = np.asarray(levels[0])

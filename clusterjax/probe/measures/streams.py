@@ -150,7 +150,11 @@ def key_value_memory(
 
         Geva et al., *Transformer feed-forward layers are key-value memories* (2012.14913), Sections 3 and 4.
     """
-    check_concrete(batch_size, "batch_size")
+    for name, value in (
+        ("token_ids", token_ids), ("mask", mask), ("layer", layer), ("top", top), ("words", words),
+        ("batch_size", batch_size),
+    ):  # fmt: skip
+        check_concrete(value, name)
     batch = check_batch(check_model(model), token_ids, mask, None)
     texts = np.asarray(batch.token_ids), np.asarray(batch.mask)
     batch_size, number = check_integer(batch_size, "batch_size", remedy="pass 32, say"), len(texts[0])

@@ -239,7 +239,7 @@ def from_arrays(
         found: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
         hidden, attention, mask, token_ids = found
     given = {"hidden": hidden, "attention": attention, "mask": mask, "token_ids": token_ids}
-    given |= {"weights": weights, "causal": causal, "name": name}
+    given |= {"weights": weights, "causal": causal, "window": window, "name": name}
     for part, value in given.items():
         check_concrete(value, part)
     states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))

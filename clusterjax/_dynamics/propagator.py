@@ -50,7 +50,7 @@ def propagator(
         >>> field = cjx.AttentionField(cjx.SoftmaxAttention(0.0))
         >>> matrices = cjx.propagator(field, x0, jnp.array([0.0, 9.0]))
         >>> print(jnp.linalg.svd(matrices[-1], compute_uv=False).round(3) + 0.0)  # both tokens end at one point
-        [0.949 0.    0.    0.   ]
+        [1. 0. 0. 0.]
         ```
 
     **Arguments:**

@@ -86,13 +86,13 @@ class CausalMeanField(AbstractMeanField):
     !!! example
 
         ```python
-        >>> import clusterjax as cjx, jax.numpy as jnp
+        >>> import clusterjax as cjx, jax.numpy as jnp, numpy as np
         >>> causal = cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask(), position=cjx.Decay(1.0))
         >>> field = cjx.CausalMeanField(causal, degree=16, places=12)
         >>> c0 = field.from_density(lambda x, s: 1 + 0.2 * (1 - 2 * s) * x[:, 0])
         >>> traj = cjx.simulate(field, c0, jnp.array([0.0, 4.0]))
         >>> for c in traj.xs:  # the first tokens win the last ones over
-        ...     print(field.mean_tokens(c, jnp.array([0.0, 1.0]))[:, 0].round(2))
+        ...     print(np.asarray(field.mean_tokens(c, jnp.array([0.0, 1.0])))[:, 0].round(2))
         [ 0.1 -0.1]
         [0.53 0.04]
         ```

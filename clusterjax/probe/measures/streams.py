@@ -47,7 +47,7 @@ def logit_lens(
         >>> model = probe.load("language-model")
         >>> texts = probe.encode(model, ["the river runs", "the king"])
         >>> probe.logit_lens(model, texts, words=[5, 80]).shape  # texts, levels, tokens, words
-        (2, 5, 3, 2)
+        (2, 5, 6, 2)
         ```
 
     **Arguments:**

@@ -159,7 +159,7 @@ def fused_serves(few: bool) -> bool:
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        good = usable(few)
+        good = usable(few, sloped=False)
     for warning in told:
         say(f"{'at most 4' if few else 'more than 4'} dimensions: {warning.message} There are no rows of Fused.")
     return good

@@ -65,7 +65,7 @@ def twin(model: probe.Model, attention: str, double: bool = False) -> Any:
         num_hidden_layers=network.depth, num_hidden_groups=sizes.num_groups, inner_group_num=sizes.inner_layers,
         num_attention_heads=sizes.num_heads, intermediate_size=sizes.intermediate_size, hidden_act=sizes.activation,
         max_position_embeddings=sizes.max_positions, type_vocab_size=sizes.type_vocab_size, layer_norm_eps=sizes.eps,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation=attention,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation=attention,  # pyright: ignore[reportCallIssue]
     )  # fmt: skip
     theirs = transformers.AlbertModel(config, add_pooling_layer=network.pooler is not None).eval()
     theirs.load_state_dict({name: torch.tensor(array) for name, array in probe.tensors(network).items()})

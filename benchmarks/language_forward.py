@@ -54,7 +54,7 @@ def random_twin(torch: Any, network: probe.Network) -> Any:
     config = transformers.LlamaConfig(
         vocab_size=sizes.vocab_size, hidden_size=sizes.hidden_size, intermediate_size=sizes.intermediate_size,
         num_hidden_layers=sizes.num_layers, num_attention_heads=sizes.num_heads, num_key_value_heads=sizes.num_shared,
-        head_dim=sizes.head_size, rms_norm_eps=sizes.eps, attn_implementation="sdpa",
+        head_dim=sizes.head_size, rms_norm_eps=sizes.eps, attn_implementation="sdpa",  # pyright: ignore[reportCallIssue]
     )  # fmt: skip
     theirs = transformers.LlamaModel(config).eval()
     theirs.load_state_dict({name: torch.tensor(array) for name, array in probe.tensors(network).items()})

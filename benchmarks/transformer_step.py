@@ -41,7 +41,7 @@ class Twin:
         flat = lambda weights: np.asarray(weights).transpose(0, 1, 3, 2).reshape(layers, heads * k, d)
         arrays = {
             "embedding": model.embedding,
-            "positions": model.positions.table,
+            "positions": model.positions.table,  # pyright: ignore[reportAttributeAccessIssue]
             "query": flat(attention.query), "key": flat(attention.key), "value": flat(attention.value),
             "output": np.asarray(attention.output).reshape(layers, heads * k, d).transpose(0, 2, 1),
             "w_in": np.asarray(forward.w_in).transpose(0, 2, 1), "w_out": np.asarray(forward.w_out).transpose(0, 2, 1),

@@ -190,7 +190,8 @@ class CausalMeanField(AbstractMeanField):
 
     def _laws(self, c: State, name: str = "c") -> Float[Array, "places degrees 2"]:
         c = check_tokens(c, name)
-        self.check(*c.shape, name)
+        n, width = c.shape
+        self.check(n, width, name)
         return c.reshape(self.places, self.degree + 1, 2)
 
     def averages(self, t: RealScalarLike = 0.0) -> Float[Array, "places places"]:

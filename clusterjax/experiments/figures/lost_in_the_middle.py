@@ -320,6 +320,6 @@ FIGURE = figure(
     recorded=lambda m: {
         "d": 2, "value": "identity", "query_key": "identity", "mask": "causal", "rate": m.p.rate,
         "rate times time": list(TIMES),
-        "prompts": list(m.prompts), "parts": BINS, "steps": STEPS, "tolerance": TOLERANCE,
+        "starts": m.prompts[-1], "prompts": list(m.prompts), "parts": BINS, "steps": STEPS, "tolerance": TOLERANCE,
     },
 )  # fmt: skip

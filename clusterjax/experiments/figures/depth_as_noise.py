@@ -174,7 +174,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    table: dict = {"t": m.ts, "step": np.array(STEPS)}
+    table: dict = {"t": m.ts, "step_by_step": np.array(STEPS)}
     for name, limits, chains, errors in zip(_names(), m.limits, m.chains, m.errors, strict=True):
         table |= {f"limit, {name}": limits, f"layers, {name}": chains, f"error_by_step, {name}": errors}
     return table

@@ -168,7 +168,7 @@ def test_densities_come_back():
         (lambda: cjx.CausalMeanField(softmax(1.0), degree=8, places=1), "places must"),
         (
             lambda: cjx.CausalMeanField(softmax(1.0), degree=8, places=4)(0.0, jnp.ones((4, 17))),
-            r"x0 must hold a row of coefficients for each place, \(4, 18\)",
+            r"x must hold a row of coefficients for each place, \(4, 18\)",
         ),
         (
             lambda: cjx.time_to_cluster(

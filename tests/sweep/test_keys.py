@@ -96,7 +96,7 @@ def test_which_points_have_no_key():
         for seed, coordinates, words in (
             (-1, {"beta": 1.0}, "seed must be an integer from 0"),
             (0, [("beta", 1.0)], "coordinates must be a mapping"),
-            (0, {}, "axes must map names"),
+            (0, {}, "coordinates must name a value of each axis"),
             (0, {"key": 1.0}, "axes must not be called 'key'"),
             (0, {"beta": np.nan}, "beta must not hold nan"),
         ):

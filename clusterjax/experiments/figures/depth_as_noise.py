@@ -206,7 +206,7 @@ FIGURE = figure(
     over=lambda m: f"{m.p.samples} samples",
     on=lambda m: Measured(PARTICLES, ANY, {"tokens": 2, "d": 2}),
     recorded=lambda m: {
-        "starts": m.p.samples, "steps": STEPS, "ensembles": ENSEMBLES, "first cosine": START, "points": POINTS, "nodes": NODES,
-        "step of sampled runs": SAMPLED,
+        "starts": m.p.samples, "steps": STEPS, "ensembles": ENSEMBLES, "first cosine": START, "points": POINTS,
+        "nodes": NODES, "step of sampled runs": SAMPLED,
     },
 )  # fmt: skip

@@ -188,7 +188,7 @@ def below(scores: Array, top: Array, has_mass: Array | None = None) -> Array:
 
 
 def bounded(exponents: Array) -> Array:
-    """The exponents of tokens without mass, whose exponentials are the derivatives of a sum in the masses.
+    """The exponents of tokens without mass, whose exponentials are derivatives of a sum with respect to masses.
 
     The bound is half the logarithm of the largest number of the dtype, so that products of the exponential with zero
     and with cotangents remain finite.

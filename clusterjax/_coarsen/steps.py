@@ -42,7 +42,7 @@ class Step(NamedTuple):
     - `y0`, `y1`: Clusters at the two ends, (m, d).
     - `t`, `span`: The time of the beginning, and the duration by the clock.
     - `length`: The length of the path.
-    - `slopes`: The derivatives in the length at the twelve stages and the end, (13, m d + 1).
+    - `slopes`: The derivatives with respect to the length at the twelve stages and the end, (13, m d + 1).
     - `error`: The estimate of the error of each component, (m d + 1,).
     - `last`: The velocities at the end.
     - `inner`: For an implicit step, the terms of its interpolant except the first, (k, m d + 1).
@@ -67,12 +67,12 @@ def lasting(span: float, clock: float) -> float:
 
 
 def slope(law: Law, y: np.ndarray, attended: AttendedMasses, clock: float = 0.0) -> np.ndarray:
-    """The derivative in the step variable of the clusters and, last, of the time by a clock."""
+    """The derivative with respect to the step variable of the clusters and, last, of the time by a clock."""
     return slope_of(moves(law, y, attended), attended, clock)
 
 
 def slope_of(now: Moves, attended: AttendedMasses, clock: float | None = None) -> np.ndarray:
-    """The derivative in the step variable from known velocities; the clock is by default that of the velocities. The
+    """The derivative with respect to the step variable from known velocities; the clock is by default theirs. The
     step variable is time for clouds by tiles, otherwise the length of the path."""
     if attended.tiled:
         # While many tokens gather, all motion has a time scale of order one.

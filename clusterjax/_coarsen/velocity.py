@@ -336,8 +336,9 @@ def contraction(
     """The largest rates at which k tokens part from clusters `rows` at their points, negative for contraction, and the
     logarithms of their units of time, (k,).
 
-    A rate is an eigenvalue of the symmetric part of the derivative of a velocity in the token. Each token sees the
-    masses `seen` of clusters, (k, m). Its `own` mass (k,) is included, but moves along and does not attract it.
+    A rate is an eigenvalue of the symmetric part of the derivative of a velocity with respect to its token. Each
+    token sees the masses `seen` of clusters, (k, m). Its `own` mass (k,) is included, but moves along with the token
+    and does not attract it.
     """
     points, d = y[rows], y.shape[1]
     w, units = weights(law, y, seen, points)

@@ -126,7 +126,7 @@ def _grid(degree: int) -> Grid:
 
 @lru_cache
 def _tables(degree: int) -> np.ndarray:
-    """Cosines and sines on the grid, and their derivatives by the angle: (2, 2, M, degree + 1)."""
+    """Cosines and sines on the grid, and their derivatives with respect to the angle: (2, 2, M, degree + 1)."""
     points = _grid(degree).points
     k = np.arange(degree + 1)
     angles = np.arctan2(points[:, 1], points[:, 0])[:, None] * k
@@ -182,7 +182,7 @@ CIRCLE = Basis(
 
 
 class _Tables(NamedTuple):
-    """p, its derivative by theta, and m / sin theta times p, by (z, m, l); the waves, (2, m, phi)."""
+    """p, its derivative with respect to theta, and m / sin theta times p, by (z, m, l); the waves, (2, m, phi)."""
 
     legendre: np.ndarray
     slope: np.ndarray

@@ -472,7 +472,7 @@ def _log_sums(exponents: Float[Array, "n n"], masses: Masses) -> Float[Array, " 
     present = masses > 0
     top = lax.stop_gradient(jnp.max(jnp.where(present, exponents, -jnp.inf), axis=1, keepdims=True))
     top = jnp.where(jnp.isneginf(top), 0, top)
-    # No exponent of a token without mass may overflow: the derivative in its mass is the exponential.
+    # No exponent of a token without mass may overflow: the derivative with respect to its mass is the exponential.
     excess = jnp.where(present, exponents - top, jnp.minimum(exponents - top, 40))
     sums = matmul(jnp.exp(excess), masses)
     return jnp.where(sums > 0, jnp.log(jnp.where(sums > 0, sums, 1)) + top[:, 0], 0)

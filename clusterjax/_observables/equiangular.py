@@ -134,8 +134,8 @@ def _beta(t: Float[Array, "..."], delta: Float[Array, ""], n: int, unnormalised:
 
     low, high = jax.lax.fori_loop(0, _HALVINGS, halve, jax.lax.stop_gradient((0 * ones, high)))
     beta = (low + high) / 2
-    # Bisection has no derivative. The Newton step has the derivative of the inverse function in t and delta, if its own
-    # derivative in beta is stopped.
+    # Bisection has no derivative. The Newton step has the derivatives of the inverse function with respect to t and
+    # delta, if the derivative of `gap` with respect to beta is not differentiated.
     late, derivative = jax.jvp(gap, (beta,), (ones,))
     beta = beta - late / jax.lax.stop_gradient(derivative)
     # If the time at beta = 0 is too late already, by more than rounding, no beta satisfies the equation.

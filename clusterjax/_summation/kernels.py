@@ -15,7 +15,7 @@ kernel over rows. Derivatives of these derivatives are computed by XLA, in block
 
 **Invariants.** The kernels read each array in place: there are no copies, paddings or transposes before a launch. Loads
 beyond the last token read the last token instead, and a mask drops the pair. The shift of a row carries no derivative;
-a row without any mass has sums of zero, and its derivatives in the masses are relative to its largest score.
+a row without any mass has sums of zero, and its derivatives with respect to masses are relative to its largest score.
 """
 
 import dataclasses

@@ -360,7 +360,7 @@ def train_encoded(
     check_concrete(check_key(key), "key")
     _check_progress(checkpoint, patience, say)
     if targets is not None:
-        targets = np.asarray(check_host_array(targets, "targets", shape=(len(seen),), least=0, most=1), np.float32)
+        targets = check_host_array(targets, "targets", shape=(len(seen),), least=0, most=1)
         seen = replace(seen, rows=np.arange(len(seen)))
     # Few reviews stay in one bucket, since an epoch leaves out the reviews of a bucket that fill no batch.
     buckets = seen.buckets(3 if len(seen) >= _FEW_BATCHES * recipe.batch_size else 1)

@@ -221,8 +221,9 @@ def truncation_share(dtype: Any, tolerance: float) -> float:
 class Expansion(eqx.Module):
     """A series with its data: masses and their gradient, or a column of weights for each sum.
 
-    Without values, the sums of mass times token are the gradient in the query of the sum of masses, and one set of
-    moments gives both. With values, each column has its own moments: first the masses, then mass times value.
+    Without values, the sums of mass times token are the gradient of the sum of masses with respect to the query, and
+    one set of moments gives both. With values, each column has its own moments: first the masses, then mass times
+    value.
     """
 
     series: AbstractSeries

@@ -270,7 +270,7 @@ class OneLength(NamedTuple):
     moments: Any
     # The norm of the queries, without derivative.
     length: Scalar
-    # The coefficients for `length`, from which the sums are evaluated, and their derivative in the length.
+    # The coefficients for `length`, from which the sums are evaluated, and their derivative with respect to it.
     at_length: Any
     derivative: Any
 
@@ -309,8 +309,8 @@ def _(fns, primals, tangents):
     make, apply = fns
     kappa, direction, moments, length, _ = primals
     derivative = partial(length_derivative, make)
-    # The derivative of both sums in kappa is computed through `_sums`, so that the result has a derivative in kappa
-    # too, the second derivative.
+    # The derivative of both sums with respect to kappa is computed through `_sums`, so that the result can be
+    # differentiated once more.
     by_length = _sums((derivative, apply), kappa, direction, moments, length, derivative(moments, length))
     change = zero_with_tangent(kappa)
 
@@ -402,11 +402,11 @@ Evaluate = Callable[[int, Tokens, Any], Array]
 def with_derivatives(first: Evaluate, second: Evaluate, moved_coefficients: Any = None) -> Evaluate:
     """`first(degree, queries, coefficients)`, (1 + d, n), whose derivatives are sums too, with the scale held fixed.
 
-    The derivative in the queries uses `second`, the Hessian: no angle is differentiated. The derivative in the
-    coefficients is `moved_coefficients(degree, queries, coefficients, their tangent)` or, by default, `first` of the
-    tangent, since `first` is linear in the coefficients. Higher derivatives differentiate `second`, angles included. At
-    a pole, the azimuth is undefined and its derivative is set to zero: first derivatives are right there, and second
-    derivatives only along the polar axis, that is in the length of the query.
+    The derivative with respect to queries uses `second`, the Hessian: no angle is differentiated. The derivative with
+    respect to coefficients is `moved_coefficients(degree, queries, coefficients, their tangent)` or, by default,
+    `first` of the tangent, since `first` is linear in the coefficients. Higher derivatives differentiate `second`,
+    angles included. At a pole, the azimuth is undefined and its derivative is set to zero: first derivatives are right
+    there, and second derivatives only along the polar axis, which is the direction of the query.
     """
 
     @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -446,7 +446,7 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
         return evaluate(degree, queries, coefficients.at_length.first)
 
     def second(degree, queries, coefficients):
-        # `one_length_sums` gives the Hessian a derivative in the length of each query.
+        # `one_length_sums` gives the Hessian a derivative with respect to the length of each query.
         head, tail = one_length_sums(
             lambda moments, length: make(degree, moments, length).second,
             lambda directions, at_length: split(evaluate(degree, directions, at_length)),
@@ -458,7 +458,7 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
     def moved_coefficients(degree, queries, coefficients, tangent):
         kappa, direction = length_and_direction(queries)
         moved = evaluate(degree, direction, tangent.at_length.first)
-        # The second term is zero in value, and gives the first term its derivative in the length of the query.
+        # The second term is zero in value, and gives the first term its derivative with respect to the length.
         by_length = evaluate(degree, direction, tangent.derivative.first)
         return held_scale(kappa)[None] * (moved + zero_with_tangent(kappa)[None] * by_length)
 
@@ -466,7 +466,7 @@ def with_one_length(make: Callable[[int, Array, Array], Derived], evaluate: Eval
 
 
 def with_token_derivatives(weighted_moments: Any, token_derivatives: Any) -> Callable[[int, Tokens, Masses], Array]:
-    """`moments(degree, tokens, masses)`, whose derivatives in the tokens are tangential sums of the same form.
+    """`moments(degree, tokens, masses)`, whose derivatives with respect to tokens are tangential sums of the same form.
 
     `weighted_moments(degree, tokens, weights)` are the moments for several sets of masses. `token_derivatives(degree,
     sets)` are the moments of the sum of the derivatives in each coordinate of sets of one degree more, which the shift

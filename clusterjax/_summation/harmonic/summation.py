@@ -209,8 +209,8 @@ class Harmonic(AbstractExponentialSum):
     and where all factors of tokens with mass underflow. `RelativeBias` is refused.
 
     **Derivatives** are tangential in the tokens, which are normalised first. Second derivatives are right too, except
-    for tokens exactly at the poles of the spheres where the queries have one common length; a third derivative in the
-    length of such queries raises an error. `Dense` and `Blocked` have all derivatives.
+    for tokens exactly at the poles of the spheres where the queries have one common length; a third derivative
+    with respect to the length of such queries raises an error. `Dense` and `Blocked` have all derivatives.
 
     Under `jax.vmap`, all systems of a batch take the same branch: the highest degree that a system needs, and sums of
     pairs while any system has uncertified rows left.

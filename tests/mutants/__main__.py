@@ -2,17 +2,20 @@
 
     python -m tests.mutants [NAMES] [--list]
 
-The tests of each fault, the exhaustive ones with them, are first run without it, once for each selection: they must
-pass there. A fault is caught if they then fail. Prints a line for each fault, and ends with status 1 if one survives.
+The tests of `make test` among the tests of a fault run first, and the exhaustive ones only if these pass. Prints a line
+for each fault. At the end the tests that failed are run without a fault: there they must pass, because a test that
+always fails catches nothing. Ends with status 1 if a fault survives or a test fails without a fault.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.catalogue import MUTANTS, ROOT, Mutant, planted
@@ -51,42 +54,49 @@ def _copy(folder: Path) -> Path:
 
 
 def _run(chosen: list[Mutant], copy: Path) -> int:
-    sound: dict[tuple[str, ...], bool] = {}
-    survived = []
+    survived: list[str] = []
+    catchers: dict[str, None] = {}  # the tests that caught a fault, in order
     for number, mutant in enumerate(chosen, 1):
         began = time.perf_counter()
-        if mutant.tests not in sound:
-            # However long they take: a busy machine is no failure.
-            sound[mutant.tests] = not _fails(copy, mutant.tests, None)
         file = copy / mutant.file
         whole = file.read_text("utf-8")
         file.write_text(planted(mutant, whole), "utf-8")
         try:
-            caught = sound[mutant.tests] and _fails(copy, mutant.tests)
+            failed = _failed(copy, mutant.tests)
         finally:
             file.write_text(whole, "utf-8")
-        verdict = "caught" if caught else "SURVIVED" if sound[mutant.tests] else "ITS TESTS FAIL WITHOUT IT"
-        if not caught:
+        catchers |= dict.fromkeys(failed)
+        if not failed:
             survived.append(mutant.name)
-        seconds = time.perf_counter() - began
-        print(f"{number:3} of {len(chosen)}  {mutant.name:36} {verdict:10} {seconds:5.0f} s", flush=True)
+        verdict, seconds = "caught" if failed else "SURVIVED", time.perf_counter() - began
+        print(f"{number:3} of {len(chosen)}  {mutant.name:36} {verdict:8} {seconds:5.0f} s", flush=True)
     print(f"{len(chosen) - len(survived)} of {len(chosen)} faults caught" + "".join(f"\n  not: {s}" for s in survived))
-    return 1 if survived else 0
+    # Without `-x` all are named; however long they take, since a busy machine is no failure.
+    unsound = _pytest(copy, "", list(catchers), stop=False) if catchers else []
+    print(f"{len(catchers)} tests caught them" + "".join(f"\n  fails without a fault: {test}" for test in unsound))
+    return 1 if survived or unsound else 0
 
 
-def _fails(copy: Path, tests: tuple[str, ...], seconds: float | None = SECONDS) -> bool:
-    """Whether the tests fail in the copy: by a failed test or a time-out, not because none was found."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+def _failed(copy: Path, tests: tuple[str, ...]) -> list[str]:
+    """The first of the tests that fails in the copy, as a list; empty if all pass, and all tests after a time-out."""
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=seconds)
+        return _pytest(copy, "not exhaustive", tests, SECONDS) or _pytest(copy, "", tests, SECONDS)
     except subprocess.TimeoutExpired:
-        return True
-    if done.returncode not in (0, 1, 2):  # passed, a test failed, or a file of tests could not be imported
+        return list(tests)
+
+
+def _pytest(copy: Path, marks: str, tests: Sequence[str], seconds: float | None = None, stop: bool = True) -> list[str]:
+    """The tests, or files that cannot be imported, that fail in the copy."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", marks, "--cache-clear", *(["-x"] if stop else []), *tests]
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=seconds)
+    # Passed, a test failed, and a file could not be imported. Without marks there must be a test.
+    if done.returncode not in (0, 1, 2) and not (done.returncode == 5 and marks):
         raise RuntimeError(
             f"pytest ended with {done.returncode} for {tests}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-    return done.returncode != 0
+    record = copy / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    return list(json.loads(record.read_text("utf-8"))) if done.returncode in (1, 2) else []
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The attentions that the tests of attention look at, in several files: how each kind is built, and its double loop."""
+"""The kinds of attention that several files of tests share: how each is built, and the double loop that defines it."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def kernel(**options):
     return lambda beta=None, **more: cjx.KernelAttention(KERNEL, **options, **more)
 
 
-# How each kind is built here, and its double loop.
+# Each entry says how a kind is built in the tests, and gives its double loop.
 KINDS = {
     "softmax": (softmax, lambda x, *how: reference.softmax_weights(x, BETA, *how)),
     "unnormalised": (unnormalised, lambda x, *how: reference.unnormalised_weights(x, BETA, *how, 0.4)),
@@ -68,7 +68,7 @@ KINDS = {
         lambda x, *how: reference.kernel_weights(x, KERNEL, False, *how),
     ),
 }
-# The double loops take both kernels; for the identities the one that is not normalised is enough.
+# Both kernels are compared with double loops; for tests of identities the unnormalised kernel is enough.
 every_kind = pytest.mark.parametrize("kind", KINDS)
 kinds = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "kernel"])
 

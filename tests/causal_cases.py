@@ -1,4 +1,4 @@
-"""A small causal network whose tokens are letters, for the tests of what comes next."""
+"""A small causal network whose tokens are letters, for the tests of predictions of the next token."""
 
 import functools
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ WORDS = 26
 
 
 class Letters:
-    """A tokenizer whose tokens are the letters from a to z; "ab" is merged into one, z, where it stands together."""
+    """A tokenizer whose tokens are the letters from a to z; it merges "ab" into the one token z."""
 
     def __call__(self, texts, **options):
         return {"input_ids": [[ord(letter) - ord("a") for letter in text.replace("ab", "z")] for text in texts]}

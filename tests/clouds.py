@@ -1,8 +1,8 @@
-"""Clouds of tokens on which sums go wrong where generic ones go right: heaps, ties, lines, antipodes, a far token.
+"""Clouds of tokens that expose errors of sums which generic clouds hide: heaps, ties, lines, antipodes, a far token.
 
-Built without the package, in float64, for any number of tokens from one on and any dimension. Most coordinates are of
-few bits, so that scores are exact in float32 too and a tie is a tie. `cloud` gives the one of a name and a seed; each
-seed draws other places and other sizes of heaps, so that an attack takes the same names with many seeds.
+The clouds are built without the package, in float64, for any positive number of tokens and any dimension. Most
+coordinates have few bits, so that scores are exact in float32 too and ties are exact. `cloud` returns the cloud of a
+given name and seed; another seed draws other places and other sizes of heaps.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ Rng = np.random.Generator
 
 
 def _some(rng: Rng, n: int) -> np.ndarray:
-    """Some tokens, at least one."""
+    """Random indices of tokens, at least one."""
     return rng.permutation(n)[: rng.integers(1, n + 1)]
 
 
 def _ring(rng: Rng, n: int, d: int) -> np.ndarray:
-    """`n` places on the unit circle of the first two axes; on one axis, the two ends."""
+    """`n` points on the unit circle of the first two axes; in one dimension, the points -1 and 1."""
     angle = rng.uniform(0, 2 * np.pi, n)
     x = np.zeros((n, d))
     x[:, 0], x[:, 1:2] = np.cos(angle), np.sin(angle)[:, None]
@@ -35,13 +35,13 @@ def generic(rng: Rng, n: int, d: int) -> np.ndarray:
 
 
 def repeats(rng: Rng, n: int, d: int) -> np.ndarray:
-    """Every token several times."""
+    """A cloud of few places, with about six tokens at each place."""
     places = rng.normal(size=(max(1, n // 6), d))
     return places[rng.integers(0, len(places), n)]
 
 
 def heaps(rng: Rng, n: int, d: int) -> np.ndarray:
-    """Heaps at corners of a cube and single tokens inside it: where hardmax ends."""
+    """Heaps at corners of a cube and single tokens inside the cube: a state in which hardmax ends."""
     x, at = _in_a_box(rng, n, d), _some(rng, n)
     x[at] = rng.choice([-1.0, 1.0], (len(at), d))
     return x
@@ -56,13 +56,13 @@ def heaps_on_a_ring(rng: Rng, n: int, d: int) -> np.ndarray:
 
 
 def nearly_heaps(rng: Rng, n: int, d: int) -> np.ndarray:
-    """Heaps of tokens that differ in the last bits."""
+    """Heaps whose tokens differ in the last bits."""
     places = _ring(rng, rng.integers(1, 5), d)
     return places[rng.integers(0, len(places), n)] * (1 + rng.integers(-2, 3, (n, d)) * 2.0 ** -rng.integers(22, 53))
 
 
 def line(rng: Rng, n: int, d: int) -> np.ndarray:
-    """Places on a line that does not meet the origin, some of them several times."""
+    """Places on a line that does not meet the origin; some places are drawn several times."""
     start, step = np.full(d, 0.5), np.zeros(d)
     start[0], step[-1] = 1.5, rng.choice([0.25, 0.5])
     return start + np.outer(rng.integers(-8, 9, n), step)
@@ -95,7 +95,7 @@ def antipodes(rng: Rng, n: int, d: int) -> np.ndarray:
 
 
 def outlier(rng: Rng, n: int, d: int) -> np.ndarray:
-    """A heap, and one token far away."""
+    """A heap and one token far from it."""
     x = np.repeat(_ring(rng, 1, d), n, axis=0) + rng.choice([0.0, 2.0**-10]) * rng.integers(-3, 4, (n, d))
     x[rng.integers(n)] = -(2.0 ** rng.integers(0, 9)) * _ring(rng, 1, d)[0]
     return x
@@ -122,7 +122,7 @@ CLOUDS: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
 
 
 def cloud(name: str, n: int, d: int = 2, *, seed: int = 0, sphere: bool = False) -> np.ndarray:
-    """The cloud of a name and a seed, (n, d); on the `sphere` each token over its length, at zero the first axis."""
+    """The cloud of the given name and seed, (n, d); on the `sphere`, normalised, with zero moved to the first axis."""
     x = CLOUDS[name](np.random.default_rng([seed, *name.encode()]), n, d)
     if not sphere:
         return x
@@ -134,8 +134,7 @@ def cloud(name: str, n: int, d: int = 2, *, seed: int = 0, sphere: bool = False)
 
 
 def masses(name: str, n: int, *, seed: int = 0) -> np.ndarray:
-    """Masses of a name, (n,), of few bits; zeros are padding, and where the first are zero the first causal rows are
-    empty."""
+    """Masses of the given name, (n,), of few bits; zeros are padding, and leading zeros empty the first causal rows."""
     rng, index = np.random.default_rng(seed), np.arange(n)
     return {
         "ones": np.ones(n),

@@ -1,4 +1,4 @@
-"""What the tests of `coarsen` share: fields, starting tokens, and the comparison with the loops."""
+"""Fields, starting tokens and the comparison with the loops, which the tests of `coarsen` share."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,24 +28,24 @@ def sphere(n, d, seed=0):
 
 
 def agrees(x0, beta, t_end, tolerance, options):
-    """Times and pairs are those of the loops, and the difference is within the bound."""
+    """Check that times and pairs equal those of the reference by loops, up to the bound, and return the merge tree."""
     given = {"query_key" if name == "form" else name: value for name, value in options.items()}
     tree = coarsen(field(beta, **given), x0, t_end, tolerance=tolerance)
     times, pairs, tokens = reference.mergers(x0, beta, t_end, tolerance, **options)
     assert len(tree) == len(times)
     off = np.abs(tree.times - times)
-    # The reference is right to some 1e-10 itself.
+    # The reference itself has an error of about 1e-10.
     assert np.all(off <= (tree.bound + 1e-9) * times), (off / np.maximum(times, 1e-300), tree.bound)
     if len(set(np.round(times, 6))) == len(times):
         assert tree.pairs.tolist() == [list(pair) for pair in pairs]
     for t in (0.1 * t_end, 0.4 * t_end, t_end):
-        # Tokens of a cluster are at one point, and chains of tokens that are 1e-5 apart are; later causal ones lag.
+        # A cluster is one point in the tree, but a chain of tokens 1e-5 apart in the reference; causal tokens lag.
         np.testing.assert_allclose(tree.at(t), tokens(t), atol=1e-3 if options.get("causal") else 1e-5 * (len(x0) - 1))
     return tree
 
 
 def gradient_of_time(law, followed, merger, first=0):
-    """The derivative of the logarithm of a merger time by the clusters at the start of the leg `first` of a run."""
+    """The gradient of the logarithm of a merger time with respect to the clusters at the start of leg `first`."""
     gradients, after = None, followed.last
     for index in range(len(followed.legs) - 1, first - 1, -1):
         leg = followed.legs[index]

@@ -1,4 +1,4 @@
-"""Every test runs in float64 with strict promotion; a test that wants float32 asks for it by dtype."""
+"""Every test runs in float64 with strict promotion; a test of float32 asks for it by dtype."""
 
 import gc
 import hashlib
@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-# Nearly all of the time of these tests goes to compiling, and of large programs most of that to making fast what runs
-# once. XLA leaves this out here, but for the modules marked `optimised`, which run for long or are of rounding, and for
-# what runs in a process of its own: examples, notebooks, commands. `OPTIMISED=1` compiles all as for users, as `make
-# exhaustive` does.
+# Nearly all of the time of these tests goes to compilation, most of it for large programs to optimisations of code that
+# runs once. XLA omits these optimisations here, except in the modules marked `optimised`, which run for long or test
+# rounding, and in separate processes: examples, notebooks, commands. `OPTIMISED=1` compiles everything as for users;
+# `make exhaustive` sets it.
 QUICK = not os.environ.get("OPTIMISED")
-if QUICK and version("jaxlib").startswith("0.10."):  # a flag that XLA does not know ends the process
+if QUICK and version("jaxlib").startswith("0.10."):  # XLA ends the process at an unknown flag
     flags = ("use_fusion_emitters=false", "parallel_codegen_split_count=1", "prefer_vector_width=128")
     os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_cpu_{flag}" for flag in flags))
 
@@ -23,30 +23,30 @@ import jax.random as jr
 import pytest
 
 
-gc.disable()  # until everything is collected: nothing is garbage before, and looking for it takes a fifth of the time
+gc.disable()  # until all tests are collected: no garbage exists before, and the search takes a fifth of the time
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", QUICK)
-jax.config.update("jax_traceback_filtering", "off")  # pytest cuts them itself; jax looks at the path of each frame
-jax.config.update("jax_traceback_in_locations_limit", 0)  # no operation of a program bears the lines that made it
+jax.config.update("jax_traceback_filtering", "off")  # pytest cuts tracebacks itself; jax checks the path of each frame
+jax.config.update("jax_traceback_in_locations_limit", 0)  # no operation of a program records the lines of its source
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
 def keep_compiled(folder):
-    """What was compiled is read in the next run: .jax_cache, which `make clean` removes. On a new checkout it is empty.
+    """Keep compiled programs for the next run in .jax_cache, which `make clean` removes and a new checkout lacks.
 
-    The name of an entry is a hash of the program, of the flags and options of XLA and of the version of jaxlib; that of
-    the folder is one of what this processor can do. A half-written entry (a run was killed) is compiled anew.
+    An entry is named by a hash of the program, of the flags and options of XLA and of the version of jaxlib, the folder
+    by a hash of the features of the processor. A half-written entry of a killed run is compiled again.
     """
     cpu = Path("/proc/cpuinfo")
     features = {line for line in cpu.read_text().splitlines() if line.startswith(("flags", "Features", "model name"))}
     folder = folder / hashlib.sha256("".join(sorted(features)).encode()).hexdigest()[:16]
-    # Nothing of it is ever removed by jax: from time to time the whole is.
+    # jax never removes an entry, so the whole folder is removed when it is too large.
     if folder.exists() and sum(entry.stat().st_size for entry in folder.iterdir()) > 400e6:
         shutil.rmtree(folder, ignore_errors=True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # Small programs too: what one process of the tests compiled, the other reads.
+    # Small programs are kept too, because the processes of the tests share them.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
@@ -55,7 +55,7 @@ if QUICK and Path("/proc/cpuinfo").exists() and not os.environ.get("JAX_COMPILAT
 
 
 def parameter_values(item):
-    """What a case of a parametrised test is of: one entry for each of its lists of parameters, and for each fixture."""
+    """The values of one case: one entry for each list of parameters of its test, and for each fixture."""
     chosen, values = dict(item.callspec.params), set()
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0]
@@ -67,7 +67,7 @@ def parameter_values(item):
 def leave_combinations_out(items):
     """Where a test has several lists of parameters, `make test` takes each value once and not all combinations.
 
-    A case is taken if it has a value that no case before it had, and, of those, first the one with most new values.
+    The case with the most values that no chosen case has is chosen next, until every value occurs.
     """
     tests = {}
     for item in items:
@@ -83,7 +83,7 @@ def leave_combinations_out(items):
 
 
 def leave_cases_out(items, all_collected=True):
-    """Mark the cases that `exhaustive_cases` names by their ids, and refuse an id that no collected case bears."""
+    """Mark the cases that `exhaustive_cases` names by their ids, and refuse an id that no collected case has."""
     tests = {}
     for item in items:
         if item.get_closest_marker("exhaustive_cases"):
@@ -100,14 +100,14 @@ def leave_cases_out(items, all_collected=True):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Choose what `make test` runs, and run first what is compiled as for users: no program is compiled twice."""
+    """Choose the cases of `make test`, and run the modules marked `optimised` first: no program is compiled twice."""
     leave_cases_out(items, not any("[" in argument for argument in config.args))
     leave_combinations_out(items)
     items.sort(key=lambda item: item.get_closest_marker("optimised") is None)
 
 
 def pytest_collection_finish(session):
-    """What lives to the end, of jax, PyTorch and the tests, is not looked through again for garbage."""
+    """Objects of jax, PyTorch and the tests that live to the end are not searched for garbage again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
@@ -126,15 +126,15 @@ def getkey():
     return next_key
 
 
-MAPS = Path("/proc/self/maps")  # Linux has it, and allows a process 65,530 of them
-COUNTED = [0.0]  # when
+MAPS = Path("/proc/self/maps")  # on Linux, which allows a process 65,530 memory maps
+COUNTED = [0.0]  # the time of the last count
 
 
 @pytest.fixture(autouse=True)
 def few_maps():
-    """Each compiled function takes about twenty memory maps; a process that is out of them crashes in XLA.
+    """Each compiled function takes about twenty memory maps, and a process with too many maps crashes in XLA.
 
-    They are counted every ten seconds, for counting takes its time; no ten seconds and no test take 20,000.
+    The maps are counted every ten seconds, because counting takes time; no ten seconds and no test take 20,000.
     """
     yield
     if MAPS.exists() and time.monotonic() > COUNTED[0] + 10:
@@ -146,7 +146,7 @@ def few_maps():
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_as_for_users(request):
-    """The whole compiler for the modules that ask for it: nothing is used that was compiled otherwise."""
+    """Compile modules marked `optimised` as for users, without the programs that were compiled otherwise."""
     if not (QUICK and request.node.get_closest_marker("optimised")):
         yield
         return

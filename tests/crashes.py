@@ -1,4 +1,4 @@
-"""A process that dies at a chosen operation on the file system, and does nothing more from then on."""
+"""A simulated process that dies at a chosen operation on the file system and changes nothing afterwards."""
 
 import builtins
 import os
@@ -6,21 +6,21 @@ import os
 from clusterjax._files import disk as _disk
 
 
-# Whatever changes a folder goes through one of these, in `pathlib` and `shutil` too.
+# Every change of a folder uses one of these operations, in `pathlib` and `shutil` too.
 OPERATIONS = ("replace", "rename", "unlink", "remove", "mkdir", "rmdir", "open", "fsync", "truncate")
 
 
 class Crash(BaseException):
-    """Stands for the end of the process: no handler of the package catches it, and what one does then fails again."""
+    """The end of the process: no handler of the package catches this exception, and further operations raise it."""
 
 
 class Crasher:
-    """Counts operations; from number `at` on the process is dead. Of a file that is being written then, half is there.
+    """Counts operations; the process is dead from operation `at` on. An interrupted write stores half of its content.
 
     **Arguments:**
 
     - `patch`: The `monkeypatch` of a test.
-    - `at`: The first operation that is not made, from 1; None lets all be made.
+    - `at`: The number of the first operation that fails, counted from 1; None lets all operations succeed.
     """
 
     def __init__(self, patch, at=None):
@@ -49,7 +49,7 @@ class Crasher:
 
 
 class _Writer:
-    """A file whose last writing may be cut short."""
+    """A file whose last write may be cut short."""
 
     def __init__(self, file, crasher):
         self.file, self.crasher = file, crasher

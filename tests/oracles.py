@@ -1,4 +1,4 @@
-"""Exact formulas from the theory of attention dynamics, in NumPy and SciPy: what the tests hold the package against.
+"""Exact formulas from the theory of attention dynamics, in NumPy and SciPy, with which the tests compare the package.
 
 Nothing here imports clusterjax. `gamma` is the common cosine of equiangular tokens, `c` the cosine of a pair, `beta`
 the inverse temperature. SA and USA are softmax and unnormalised self-attention.
@@ -80,7 +80,7 @@ def pair_rate(c, beta, mass):
 
 def pair_time(c0, c, beta, mass=0.5):
     """The time from cosine c0 to cosine c."""
-    # The integrand falls like e^{-beta c}: pieces of a few scales each keep the quadrature honest.
+    # The integrand falls like e^{-beta c}; on pieces of a few scales each the quadrature is accurate.
     edges = np.unique(np.clip(np.append(c0 + np.arange(0, 60, 2) / max(beta, 1), c), c0, c))
     integrand = lambda s: 1 / pair_rate(s, beta, mass)
     pieces = [quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(edges, edges[1:], strict=False)]
@@ -127,7 +127,7 @@ def polygon_eigenvalue(k, n, beta, *, softmax=True):
 
 
 def polygon_eigenvalue_by_bessel(k, n, beta, *, softmax=True):
-    """The same eigenvalue as a sum over the aliases of k."""
+    """The eigenvalue of `polygon_eigenvalue` as a sum over the aliases of k."""
     m = np.arange(-60, 61)
     bessel = lambda order: np.exp(beta) * ive(np.abs(order), beta)
     value = np.sum((k + m * n) ** 2 * bessel(k + m * n) - (m * n) ** 2 * bessel(m * n)) / beta

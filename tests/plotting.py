@@ -1,4 +1,4 @@
-"""Tokens to draw, and what a picture holds, looked up in its artists."""
+"""Tokens to draw, and functions that read the contents of a picture from its artists."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ def sphere_tokens(n, seed=0):
 
 
 def run(d=3, n=12, times=7, seed=0):
-    """A run whose tokens move straight towards their first and are normalised; ts = 0, 0.5, 1, ..."""
+    """A run whose tokens move straight towards the first token and are normalised; ts = 0, 0.5, 1, ..."""
     x0 = unit(np.random.default_rng(seed).normal(size=(n, d)))
     pull = np.linspace(0, 0.9, times)[:, None, None]
     return SimpleNamespace(ts=0.5 * np.arange(times), xs=unit((1 - pull) * x0 + pull * x0[0]))

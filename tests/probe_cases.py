@@ -25,7 +25,7 @@ ALBERT = {
     "hidden_act": "gelu_new", "max_position_embeddings": 16, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }  # fmt: skip
-SHARED = ALBERT | {"num_hidden_groups": 1, "inner_group_num": 1}  # one layer, as all published ones have
+SHARED = ALBERT | {"num_hidden_groups": 1, "inner_group_num": 1}  # one layer, as in all published networks
 T5 = {
     "model_type": "t5", "vocab_size": 30, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 3, "num_heads": 2,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10, "feed_forward_proj": "gated-gelu",
@@ -57,7 +57,7 @@ MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
 
 
 def many_texts(texts, n, seed=7):
-    """So many random texts of three lengths, up to n, so that there is little to compile for each alone."""
+    """`texts` random texts of only three lengths up to n, so that few programs are compiled for single texts."""
     from clusterjax import probe
 
     rng = np.random.default_rng(seed)
@@ -132,7 +132,7 @@ def llama_shapes(config, *, head=True):
 
 
 def _with_biases(maps):
-    """The weights of PyTorch, (out, in), and of norms, each with its bias."""
+    """The shapes of the given weights and norms, with the shape of a bias for each."""
     weights = {f"{name}.weight": shape for name, shape in maps.items()}
     return weights | {f"{name}.bias": shape[:1] for name, shape in maps.items()}
 
@@ -178,7 +178,7 @@ SHAPES = {
 @functools.cache
 def _drawn(shapes, seed):
     rng = np.random.default_rng(seed)
-    # Large enough that attention is far from uniform and no layer is nearly the identity.
+    # The numbers are so large that attention is far from uniform and no layer is nearly the identity.
     is_scale = lambda name: ("norm" in name.lower() or "ln_" in name) and "weight" in name
     return {
         name: (rng.normal(size=shape) * 0.4 + (1.0 if is_scale(name) else 0.0)).astype("f4") for name, shape in shapes
@@ -192,7 +192,7 @@ def tensors_of(config, seed=0, **parts):
 
 
 def write(folder, config, tensors, metadata=None):
-    """The folder of a checkpoint, as `transformers` saves it."""
+    """Write the folder of a checkpoint as `transformers` saves it, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
@@ -201,7 +201,7 @@ def write(folder, config, tensors, metadata=None):
 
 
 def sizes_like(family, **fields):
-    """The sizes of a network of this family with these numbers, without transformers."""
+    """The sizes of a network of this family with the given numbers, built without transformers."""
     from clusterjax.probe import NetworkSizes, Rotary
     from clusterjax.probe.networks.families import FAMILIES
 
@@ -216,13 +216,13 @@ CONFIGS = {"albert": ALBERT, "shared albert": SHARED, "bert": BERT, "gpt2": GPT2
 
 
 def tiny_tensors(kind):
-    """The tensors of `tiny`, with all heads that this kind has."""
+    """The tensors of `tiny`, with every head that this kind has."""
     return tensors_of(CONFIGS[kind], **({"head": True} if CONFIGS[kind]["model_type"] in ("albert", "bert") else {}))
 
 
 @functools.cache
 def tiny(kind):
-    """The tiny network of this kind in float64, one for all tests, so that what one test compiled another one uses."""
+    """The tiny network of this kind in float64; all tests share it, and so the programs compiled for it."""
     from clusterjax import probe
 
     with tempfile.TemporaryDirectory() as folder:
@@ -230,7 +230,7 @@ def tiny(kind):
 
 
 def drawn(network, spread, seed=0):
-    """A network with random numbers of NumPy where it has only shapes, or NaN for want of a spread in its sizes."""
+    """A network whose parameters are drawn by NumPy where they are only shapes, or NaN since no spread is given."""
     rng = np.random.default_rng(seed)
     form, parameters, others = nnx.split(network, nnx.Param, ...)
 
@@ -243,12 +243,12 @@ def drawn(network, spread, seed=0):
 
 
 def kinds(*taken, every=CONFIGS):
-    """All kinds as parameters, of which these are in `make test`, and the others in `make exhaustive`."""
+    """All kinds as parameters: the kinds in `taken` run in `make test`, the others in `make exhaustive`."""
     return [pytest.param(kind, marks=() if kind in taken else pytest.mark.exhaustive) for kind in every]
 
 
 def write_msgpack(folder, config, tree):
-    """The same as versions 4 of transformers saved a Flax model."""
+    """Write the folder of a checkpoint as version 4 of transformers saved a Flax model, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
@@ -256,7 +256,7 @@ def write_msgpack(folder, config, tree):
 
 
 def flax_tree(tensors):
-    """The tree of Flax with these tensors: kernels are (in, out), and tables and the scales of ALBERT have names."""
+    """The tree of Flax with these tensors: kernels are (in, out); tables and norms of ALBERT have other names."""
     tree = {}
     for name, array in tensors.items():
         *path, last = name.split(".")
@@ -279,7 +279,7 @@ def albert_head_tree(tensors):
 
 
 def t5_tree(tensors):
-    """The tree of FlaxT5ForConditionalGeneration; of its decoder only a norm."""
+    """The tree of FlaxT5ForConditionalGeneration, whose decoder has only a norm."""
     words, d = tensors["shared.weight"].shape
     decoder = {"final_layer_norm": {"weight": np.ones(d, "f4")}}
     return flax_tree(tensors) | {"decoder": decoder, "lm_head": {"kernel": np.ones((d, words), "f4")}}

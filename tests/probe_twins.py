@@ -1,4 +1,4 @@
-"""Tiny networks of transformers, saved as they save them, and how far those of the package are from them."""
+"""Tiny networks of transformers, saved by that library, and their differences from the networks of the package."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ REASON = "the networks are compared with those of PyTorch, which is not installe
 
 
 def save_twin(folder, name, config, seed=0):
-    """The network of transformers of this class, with random numbers in all that it has, saved into a folder."""
+    """Save the network of transformers of this class, with all parameters random, into a folder; return the network."""
     torch = pytest.importorskip("torch", reason=REASON)
     import transformers
 
@@ -19,14 +19,14 @@ def save_twin(folder, name, config, seed=0):
     kind = transformers.AutoConfig.for_model(config["model_type"], **fields)
     network = getattr(transformers, name)(kind)
     with torch.no_grad():
-        for parameter in network.parameters():  # biases begin at zero, and the scales of norms at one
+        for parameter in network.parameters():  # biases start at zero, and the scales of norms at one
             parameter.add_(0.3 * torch.randn_like(parameter))
     network.save_pretrained(str(folder))
     return getattr(transformers, name).from_pretrained(str(folder), attn_implementation="eager").eval()
 
 
 def double_norms(twin):
-    """The network in float64, also in its norms: T5 takes a mean square in float32 whatever the precision."""
+    """The network in float64, including its norms: T5 computes a mean square in float32 at every precision."""
     torch = pytest.importorskip("torch", reason=REASON)
     for module in twin.double().modules():
         if type(module).__name__.endswith("T5LayerNorm"):
@@ -37,8 +37,9 @@ def double_norms(twin):
 
 
 def errors(model, twin, ids, mask, token_types=None, step=1):
-    """The largest differences at words: of hidden states over the largest entry of their level, of attention, and of
-    the scores of words, which is None without a head. The twin has one level in `step` levels."""
+    """The largest differences at words: of hidden states relative to the largest entry of their level, of attention,
+    and of the scores of words, None without a head. The twin has every `step`-th level.
+    """
     torch = pytest.importorskip("torch", reason=REASON)
     given = {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": token_types}
     given = {name: torch.tensor(value) for name, value in given.items() if value is not None}

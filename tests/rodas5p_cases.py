@@ -1,4 +1,4 @@
-"""The fields and clouds of the tests of `Rodas5P`."""
+"""The fields and clouds that the tests of `Rodas5P` share."""
 
 import diffrax as dfx
 import jax.numpy as jnp

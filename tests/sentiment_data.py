@@ -1,4 +1,4 @@
-"""The real reviews where they are, and small made-up ones: what the tests of `sentiment` share."""
+"""The real reviews, where they are present, and small invented reviews, which the tests of `sentiment` share."""
 
 import functools
 from pathlib import Path
@@ -26,11 +26,11 @@ def part(reviews: Reviews, name: str) -> Reviews:
 
 
 def reviews_of(*texts: str) -> Reviews:
-    """Reviews with labels that mean nothing."""
+    """Reviews with labels that have no meaning."""
     return Reviews(texts, np.arange(len(texts)) % 2)
 
 
-# A model by hand: words that are none of a language, and random numbers.
+# A model built by hand: its words belong to no language, and its numbers are random.
 WORDS = tuple(f"{a}{b}q" for a in "bcdfg" for b in "hjklmnprst")
 VOCABULARY = Vocabulary(WORDS, (5,) * len(WORDS))
 

@@ -1,6 +1,6 @@
-"""What tests/summation/test_sharded.py runs in processes of their own: sums over several devices beside those of one.
+"""The processes of tests/summation/test_sharded.py, which compare sums over several devices with sums on one device.
 
-`python sharded_child.py PART`, with four forced CPU devices, prints the errors as JSON; `PART PORT RANK` is one of two
+`python sharded_child.py PART` prints the errors as JSON, with four forced CPU devices; `PART PORT RANK` is one of two
 processes of two devices each.
 """
 
@@ -29,20 +29,20 @@ def mesh_of(size):
 
 
 def place(mesh, *arrays):
-    """The arrays, cut over the mesh, made of what each process has."""
+    """The arrays, divided over the mesh; each process contributes its own parts."""
     sharding = NamedSharding(mesh, PartitionSpec("tokens"))
     return tuple(jax.make_array_from_callback(a.shape, sharding, lambda index, a=a: a[index]) for a in arrays)
 
 
 def cloud(d=3, seed=0):
-    """Queries, tokens, values and masses; scores are exact, so that ties are ties, and some masses are zero."""
+    """Queries, tokens, values and masses; scores are exact, so that ties are exact, and some masses are zero."""
     rng = np.random.default_rng(seed)
     queries, tokens = (np.round(2 * rng.normal(size=(N, d))) / 2 for _ in range(2))
     return queries, tokens, rng.normal(size=(N, 2)), np.where(np.arange(N) % 5 == 1, 0, 0.25 * (1 + np.arange(N) % 3))
 
 
 def sums(summation, mask, queries, tokens, values, masses):
-    """What does not depend on the shift, and the hardmax sums."""
+    """The sums that do not depend on the shift, and the hardmax sums."""
     soft = summation.exponential(queries, tokens, values, masses, mask)
     hard = summation.hardmax(queries, tokens, tokens if values is None else values, masses, mask, jnp.zeros(()))
     average = soft.total / jnp.where(soft.normaliser > 0, soft.normaliser, 1)[:, None]
@@ -58,7 +58,7 @@ def with_gradient(summation, mask):
 
 
 def compare(found, wanted):
-    """The largest difference, relative to the largest number of each array; infinities must be the same."""
+    """The largest difference, relative to the largest number of each array; infinities must be equal."""
     worst = 0.0
     for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         one, two = np.asarray(one), np.asarray(two)
@@ -79,7 +79,7 @@ def ring(size, inner, mask, data, gradient):
 
 
 def of_the_shift(size, mask, data):
-    """Derivatives of the shifts alone, which are zero: the sums are not differentiated then."""
+    """Derivatives of the shifts alone are zero; the sums are not differentiated in this case."""
     make = lambda summation: jax.grad(lambda *d: jnp.sum(summation.exponential(*d, mask).shift), argnums=(0, 1, 2, 3))
     found = jax.jit(make(cjx.Sharded(DENSE, "tokens", mesh_of(size))))(*place(mesh_of(size), *data))
     return compare(found, jax.jit(make(DENSE))(*data))
@@ -109,7 +109,7 @@ def harmonic(size, mask, data, gradient=False):
 
     def result(summation):
         fn = lambda *data: average(summation, *data)
-        # The tangential part: off the sphere a series is another function.
+        # Only the tangential part is compared: off the sphere a series is another function.
         tangent = lambda g, x: g - jnp.sum(g * x, axis=1, keepdims=True) * x
         slope = lambda *data: tangent(jax.grad(lambda *data: jnp.sum(jnp.sin(3 * fn(*data))), 1)(*data), data[1])
         return jax.jit(lambda *data: (fn(*data), slope(*data) if gradient else 0))
@@ -119,7 +119,7 @@ def harmonic(size, mask, data, gradient=False):
 
 
 def circle(lonely=False):
-    """Unit tokens, queries three times as long; lonely: a heap, and two tokens opposite that no series can see."""
+    """Unit tokens, queries of norm 3; if `lonely`, of norm 30, a heap, and two tokens that no series serves."""
     angle = 0.7 * np.arange(N) ** 1.3
     if lonely:
         angle = np.where(np.arange(N) % 11 == 5, np.pi, 0.01 * np.arange(N))
@@ -128,7 +128,7 @@ def circle(lonely=False):
 
 
 def run(size):
-    """A short run of `simulate` from a sharded start: its error, and whether its end is sharded as its start was."""
+    """A short run of `simulate` from a sharded start: its error, and True if its end is sharded like its start."""
     mesh, dt, steps = mesh_of(size), 0.125, 4
     tokens = np.array(cloud()[1]) + 0.1
     attention = cjx.SoftmaxAttention(2.0, mask=CAUSAL, summation=cjx.Sharded(cjx.Auto(), "tokens", mesh))
@@ -182,7 +182,7 @@ def complaints():
 
 
 def ordinary():
-    expand.DEGREES[2, 8] = (23,), (23,)  # one degree in place of several, to compile less
+    expand.DEGREES[2, 8] = (23,), (23,)  # one degree instead of several, so that less is compiled
     worst, kept = run(2)
     return {
         "ring of 4, causal, with gradient": ring(4, BLOCKED, CAUSAL, cloud(), True),

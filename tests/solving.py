@@ -1,4 +1,4 @@
-"""Solves that are accurate enough for exact formulas."""
+"""Solutions that are accurate enough for comparisons with exact formulas."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -10,7 +10,7 @@ from clusterjax import simulate
 
 
 def solve_tightly(field, x0, ts, **options):
-    """`simulate` by an eighth-order method with small tolerances, whose steps end on `ts`: nothing is interpolated."""
+    """`simulate` by an eighth-order method with small tolerances; its steps end on `ts`; nothing is interpolated."""
     ts = jnp.asarray(ts, dtype=float)
     controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-13, atol=1e-14), step_ts=ts)
     options = {"solver": dfx.Dopri8(), "stepsize_controller": controller, "max_steps": 200_000} | options
@@ -19,13 +19,13 @@ def solve_tightly(field, x0, ts, **options):
 
 @eqx.filter_jit
 def velocity(field, x):
-    """The velocity of each token at t = 0, by one program for all fields of the same kind and size."""
+    """The velocity of each token at t = 0; all fields of one kind and size share one compiled program."""
     return field(0.0, x)
 
 
 @eqx.filter_jit
 def angular_jacobian(field, theta):
-    """The angular velocity of tokens on the circle, and its Jacobian."""
+    """The angular velocities of tokens on the circle, and their Jacobian."""
 
     def turning(theta):
         x = jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=1)

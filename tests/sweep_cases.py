@@ -1,4 +1,4 @@
-"""A small sweep that the tests of stores share, also those in processes of their own; and a folder as bytes."""
+"""A small sweep that the tests of stores share, in one process or several; and the files of a folder as bytes."""
 
 import os
 from pathlib import Path
@@ -22,25 +22,25 @@ DATE = {"SOURCE_DATE_EPOCH": "86400"}
 
 @pytest.fixture(autouse=True)
 def fixed_date(monkeypatch):
-    """For the modules that import it."""
+    """Fixes the date in every test of a module that imports this fixture."""
     monkeypatch.setenv(*next(iter(DATE.items())))
 
 
 def point(beta, model, V, key):
-    """Two points of it fail: log(beta - 2) at beta = 1 and 2 of the second model."""
+    """For both V the second model fails at beta = 1 and 2, where log(beta - 2) is not finite."""
     start = jnp.concatenate([jr.key_data(key) % 7, jnp.ones(1, jnp.uint32)])
     y = getattr(jnp, model)(beta * V @ start.astype(V.dtype))
     return {"y": y, "edge": jnp.log(beta - 2) if model == "sin" else beta}
 
 
 def run(store, function=point, axes=AXES, **options):
-    """Six batches, three for each model."""
+    """A run of the sweep in six batches, three for each model."""
     options = {"batch_size": 2, "progress": False, "seed": 3} | options
     return sweep.run(function, axes, store=store, **options)
 
 
 def run_unfinished(store, batches=5, **options):
-    """The same, interrupted after some batches."""
+    """A run of the same sweep that is interrupted after some batches."""
     write = Store.write
 
     def stop(store, state, number):
@@ -54,6 +54,6 @@ def run_unfinished(store, batches=5, **options):
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file in `folder`."""
+    """The content of every file in `folder`, by name."""
     files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}

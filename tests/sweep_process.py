@@ -1,4 +1,4 @@
-"""What the tests of sweeps run in a process of its own: `python -m tests.sweep_process TASK FOLDER [NUMBER [PORT]]`."""
+"""The processes that the tests of sweeps start: `python -m tests.sweep_process TASK FOLDER [NUMBER [PORT]]`."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.sweep_cases import run
 
 
 def killed_at(call: int, store: Path) -> None:
-    """Run, and die by SIGKILL instead of the `call`-th file or folder that is put into place."""
+    """A run that dies by SIGKILL instead of moving its `call`-th file or folder into place."""
     calls = [0]
 
     def killing(place):

@@ -1,7 +1,7 @@
-"""A tiny training, or two figures: `python -m tests.training_process KIND FOLDER TEXTS` is a process that is killed.
+"""A tiny training, or two figures: `python -m tests.training_process KIND FOLDER TEXTS` is a process that kills itself.
 
-It dies by SIGKILL after the second of three checkpoints, or while the second figure is drawn. Each kind imports what it
-needs alone, since importing takes most of the time of such a process.
+The process dies by SIGKILL after the second of three checkpoints, or before the second figure is drawn. Each kind
+imports only the modules that it uses, since imports take most of the time of such a process.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 
-# Words of the same letters in other orders: as many pairs of letters as may be are equally frequent.
+# All words have the same letters in different orders, so that many pairs of letters are equally frequent.
 _RNG = np.random.default_rng(0)
 _WORDS = ["".join(_RNG.permutation(list("abcdefghij"))) for _ in range(12)]
 TEXTS = [" ".join(_RNG.choice(_WORDS, 12)) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""Blocks with weights drawn by NumPy, and the same blocks as loops."""
+"""Blocks with weights drawn by NumPy, and the same blocks computed by loops."""
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from tests.reference import attention as masks, transformer as reference
 
 
 N, D, HEADS, K, HIDDEN, FARTHEST, EPSILON = 6, 8, 3, 4, 10, 2, 1e-3
-BASE = 30.0  # of rotary positions, so small that the slowest pair turns visibly over six places
+BASE = 30.0  # of rotary positions; so small that the slowest pair of coordinates turns visibly over six places
 RESIDUALS = {"post": transformer.PostNorm(), "pre": transformer.PreNorm(), "none": transformer.NoNorm()}
 ACTIVATIONS = {"relu": (jax.nn.relu, reference.relu), "gelu": (jax.nn.gelu, reference.gelu)}
 MASKS = {
@@ -52,7 +52,7 @@ def block_of(where="post", mask="full", activation="relu", relative=False, seed=
 
 
 def language_model(words, d, heads, hidden, layers, *, spread=0.5, seed=0, **options):
-    """A `LanguageModel` with biases too, all of its numbers drawn by NumPy: drawing by jax is compiled for seconds."""
+    """A `LanguageModel` including biases, with all numbers drawn by NumPy: drawing in jax takes seconds to compile."""
     make = lambda: transformer.LanguageModel.random(jax.random.key(0), words, d, heads, hidden, layers, **options)
     rng = np.random.default_rng(seed)
 
@@ -64,7 +64,7 @@ def language_model(words, d, heads, hidden, layers, *, spread=0.5, seed=0, **opt
 
 
 def heads_by_loops(attention, x, mask="full", present=None):
-    """Weights and updates of the heads of a layer."""
+    """The weights and the updates of the heads of a layer, computed by loops."""
     rule = MASKS[mask][1]
     allowed = rule if present is None else lambda i, j: i == j or (rule(i, j) and bool(present[j]))
     relative = attention.relative

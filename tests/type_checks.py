@@ -1,8 +1,8 @@
-"""The type checker of the tests: beartype, compiled for a function at its first call, and left out after many calls.
+"""The type checker of the tests: beartype, compiled for a function at its first call, and omitted after many calls.
 
-Of four thousand functions, each of them defined in every process of the tests, most are called in none of a process's
-tests; to compile the checks of all is a third of what the collection of tests costs. A few functions are called a
-hundred thousand times, and checking each call takes longer than the function itself.
+Each process of the tests defines four thousand functions and calls few of them; compiling the checks of all would take
+a third of the time of collecting the tests. A few functions are called a hundred thousand times, and checking each call
+takes longer than the function itself.
 """
 
 import functools
@@ -14,11 +14,11 @@ import beartype
 
 
 _CONF = beartype.BeartypeConf(strategy=beartype.BeartypeStrategy.On)
-ENOUGH = 500  # calls
+ENOUGH = 500  # the number of checked calls of a function
 
 
 def at_first_call(function):
-    """`function` with the types of its arguments and of what it returns checked, in its first `ENOUGH` calls."""
+    """Returns `function` with checks of the types of its arguments and of its result in its first `ENOUGH` calls."""
 
     @functools.wraps(function)
     def checked(*args, **kwargs):

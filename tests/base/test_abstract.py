@@ -1,4 +1,4 @@
-"""What an abstract class says to who forgets a part of it: one sentence with everything that is missing."""
+"""An abstract class tells the author of a subclass in one sentence everything that the subclass lacks."""
 
 import equinox as eqx
 import pytest
@@ -66,7 +66,7 @@ def test_all_arguments_are_passed_on_where_nothing_is_missing():
 
 
 def test_every_abstract_module_speaks_so():
-    """One base for all of them: a new abstract module that is none of it shows here."""
+    """All abstract modules share one base; a new abstract module without this base fails here."""
     abstract = [
         cls for cls in module_classes() if cls.__abstractmethods__ or cls.__abstractvars__ or cls.__abstractclassvars__
     ]

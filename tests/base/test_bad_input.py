@@ -1,7 +1,7 @@
-"""Arguments that do not fit together: one sentence that names the argument, what it was, and what to do.
+"""Arguments that do not fit together raise one sentence with the argument, its value and the remedy.
 
-`tests/doors/test_doors.py` walks over bad values of each argument alone; here the remedies are read, and several
-arguments contradict each other.
+`tests/doors/test_doors.py` tries bad values of each argument alone; this file tests the remedies, and arguments that
+contradict each other.
 """
 
 import re
@@ -124,7 +124,7 @@ def test_zero_and_negative_betas_are_legitimate(beta):
 
 
 def test_complex_numbers_are_told_to_be_pairs_and_pairs_are_complex_numbers():
-    """B as the Hermitian product, V as multiplication, in a field of C^d."""
+    """In a field of C^d, B acts as the Hermitian product and V as multiplication."""
     words = "each coordinate a + ib of tokens as the pair a, b, and each entry a + ib of matrices as [[a, -b], [b, a]]"
     for call in (*BUILDERS.values(), run, lambda m: cjx.MultiHeadField(1.0, m[None].real, m[None])):
         with as_a_user(), pytest.raises(ValueError, match=re.escape(words)):

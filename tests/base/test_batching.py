@@ -1,4 +1,4 @@
-"""What `jax.vmap` makes of a function with a rule of its own: the same numbers, and the same derivatives."""
+"""Under `jax.vmap` a function with a batching rule of its own has the same values and the same derivatives."""
 
 import functools
 import re
@@ -25,7 +25,7 @@ def square(x, scale):
 
 
 def wrong_on_purpose(batched, x, scale):
-    """Not the square, so that a test sees which of the two ran."""
+    """Returns another value than the square, so that a test sees which of the two functions ran."""
     assert batched == (True, False)
     return {"y": scale * x**2 + 1}
 
@@ -39,18 +39,18 @@ def test_a_batch_goes_by_the_rule_and_one_call_by_the_function():
     assert_same(jax.jit(called)(x), 2 * x**2)
     assert_same(jax.jit(jax.vmap(called, in_axes=1, out_axes=1))(x[None]), 2 * x[None] ** 2 + 1)
     assert_same(jax.jit(jax.vmap(jax.vmap(called)))(x[None]), 2 * x[None] ** 2 + 1)
-    assert_same(jax.vmap(called)(jnp.asarray(x)), 2 * x**2 + 1)  # not compiled
+    assert_same(jax.vmap(called)(jnp.asarray(x)), 2 * x**2 + 1)  # this call is not compiled
 
 
 def counted(batched, x, scale):
-    """The square, and how many systems the rule was given."""
+    """The square, and the number of systems that the rule received."""
     x, scale = (part if moved else part[None] for part, moved in zip((x, scale), batched, strict=True))
     y = scale * x**2
     return {"y": y, "count": jnp.full(y.shape, float(y.shape[0]))}
 
 
 def test_a_batch_of_batches_is_one_batch():
-    """Whichever of the arguments each of the batches has: each array has neither axis, one of them or both."""
+    """This holds whichever arguments each batch has: each array has neither axis, one of the axes or both."""
     plain = lambda x, scale: {"y": scale * x**2, "count": jnp.ones(())}
     call = lambda x, scale: call_with_rule(plain, counted, x, scale, differentiated=plain)
     axes = [(0, None), (None, 0), (0, 0)]
@@ -67,7 +67,7 @@ def test_a_batch_of_batches_is_one_batch():
 
 
 def test_derivatives_are_those_of_the_function():
-    """Of every order, and in either order with `vmap`, in a loop and a checkpoint too: the rule has none."""
+    """Derivatives of every order, before and after `vmap`, in a loop and a checkpoint, do not use the rule."""
     x = np.arange(1.0, 4.0)
     total = lambda fn: lambda *args: jnp.sum(fn(*args))
     looped = lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(called(c)), None), x, length=2)[0]
@@ -98,7 +98,7 @@ def test_derivatives_are_those_of_the_function():
 
 
 def test_another_function_may_be_differentiated():
-    """For every kind of derivative, and never where none is taken."""
+    """The other function is used for every kind of derivative, and never for values."""
     cube = lambda x, scale: {"y": scale * x**3}
     f = lambda x: call_with_rule(square, wrong_on_purpose, x, jnp.asarray(2.0), differentiated=cube)["y"]
 
@@ -165,7 +165,7 @@ def test_systems_are_last_in_a_kernel_and_first_outside():
 
 
 def batch(systems, n, d, k, dtype=np.float64):
-    """Queries, tokens, values, masses (a third are zero), and among the systems one heap, one line and one outlier."""
+    """Queries, tokens, values and masses (a third are zero); three of the systems are a heap, a line and an outlier."""
     queries, tokens, values = (
         np.array(normal(seed, systems, n, width, dtype=dtype)) for seed, width in ((1, d), (2, d), (3, k))
     )
@@ -176,7 +176,7 @@ def batch(systems, n, d, k, dtype=np.float64):
     return tuple(jnp.asarray(part, dtype) for part in (queries, tokens, values, masses))
 
 
-# The first and the fourth are of several blocks, the last of which is filled up.
+# The first and the fourth case have several blocks, the last of which is padded.
 SIZES = ((600, 33, 2, 2), (70, 5, 3, 1), (16, 1, 2, 2), (200, 40, 6, 5), (130, 20, 2, 9))
 
 
@@ -209,19 +209,19 @@ def test_a_batch_is_the_double_loop_of_each(sizes, mask, heavy):
 
 @pytest.mark.parametrize(("d", "scores"), ((3, "512x16x128"), (8, "64x128x128")))
 def test_a_batch_holds_the_scores_of_some_systems_at_a_time(d, scores):
-    """2^20 scores are held at once: a strip of each of the 512 systems, or all pairs of 64 systems."""
+    """2^20 scores are in memory at once: a strip of each of the 512 systems, or all pairs of 64 systems."""
     x = jax.ShapeDtypeStruct((512, 128, d), np.float32)
     lowered = jax.jit(jax.vmap(lambda y: cjx.SoftmaxAttention(2.0).average(y, None))).lower(x)
     assert re.search(f"exponential .*tensor<{scores}xf32>", lowered.as_text())
     memory = lowered.compile().memory_analysis()
-    # All scores at once are 32 MB.
+    # All scores together take 32 MB.
     assert memory is None or memory.temp_size_in_bytes < 2**23
 
 
 @pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, 6))
 def test_a_batch_of_masses_or_masks_has_each_its_own(d):
-    """In strips and by products of matrices, also where the systems share the rest: the sums of Blocked."""
+    """The sums equal those of Blocked, in strips and by matrix products, also where systems share other arguments."""
     queries, tokens, _, masses = map(np.asarray, batch(18, 7, d, 2))
     many = np.stack([np.roll(masses, s) for s in range(18)])
     graphs = (np.random.default_rng(0).random((18, 7, 7)) < 0.5) | np.eye(7, dtype=bool)
@@ -243,7 +243,7 @@ def test_a_batch_of_masses_or_masks_has_each_its_own(d):
 @pytest.mark.parametrize("dtype", (np.float32, np.float64))
 @pytest.mark.parametrize("d", (2, 6))
 def test_huge_scores_of_a_batch_give_the_nearest(dtype, d):
-    """Scores of 1e10 and 1e30: rounding takes no row to zero, and the average is the token of the largest score."""
+    """At scores of 1e10 and 1e30 rounding makes no row zero, and the average is the token of the largest score."""
     x = np.tile(np.eye(d, dtype=dtype), (16, 1, 1))
     average = lambda beta, x: cjx.SoftmaxAttention(beta, summation=cjx.Dense()).average(x, None)
     for beta in (1e10, 1e30, -1e30):
@@ -253,7 +253,7 @@ def test_huge_scores_of_a_batch_give_the_nearest(dtype, d):
 
 @pytest.mark.exhaustive
 def test_derivatives_of_a_batch_are_those_of_each():
-    """First and second derivatives of attention in a batch, and of a batch: those of Blocked."""
+    """First and second derivatives of attention, per system and of the sum over a batch, equal those of Blocked."""
     x = jnp.asarray(normal(4, 16, 6, 2))
 
     def number(summation):
@@ -285,7 +285,7 @@ def test_simulations_of_a_batch_are_those_alone():
 
 @pytest.mark.parametrize(("systems", "n", "d"), ((70, 30, 2), (3, 40, 3), (16, 5, 6), (64, 2, 2)))
 def test_close_pairs_of_a_batch_are_counted(systems, n, d):
-    """Also where tokens repeat, and NaN where one is not a number."""
+    """The count is also right where tokens repeat, and is NaN where a coordinate is NaN."""
     x = np.array(normal(6, systems, n, d))
     x /= np.linalg.norm(x, axis=2, keepdims=True)
     x[0] = x[0, :1]

@@ -1,4 +1,4 @@
-"""The checks at the doors: what each lets in, what it makes of it, and the words for what it refuses."""
+"""The checks of arguments: the accepted values, the converted results, and the words of each refusal."""
 
 import os
 import re
@@ -173,7 +173,7 @@ def test_a_traced_value_is_refused_where_its_numbers_are_needed():
 
 
 def test_a_function_that_is_not_of_python_may_say_that_it_takes_itself():
-    """`tokenizers` says of its bound methods that they take (self, id)."""
+    """`tokenizers` declares the signature (self, id) for its bound methods."""
     method = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).id_to_token
     assert check.check_callable(method, "words", takes=1) is method and method(0) == "a"
 
@@ -194,7 +194,7 @@ def test_sizes_are_held_against_indices_and_memory(monkeypatch):
 
 
 def test_the_free_memory_is_read_from_the_system():
-    """No more than the machine has, and more than nothing."""
+    """The free memory is positive and at most the memory of the machine."""
     room = check.memory_room()
     assert 0 < room <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert check.memory_room(device=False) > 0
@@ -217,7 +217,7 @@ FORMULAS = {
 @pytest.mark.exhaustive_cases("field", "observable", "simulate")
 @pytest.mark.parametrize("name", [*FORMULAS, *RUNS])
 def test_every_door_has_one_rule_for_dtypes(name):
-    """That of docs/howto/float64.md: integers and booleans become floats, half precision stays, complex is refused."""
+    """As in docs/howto/float64.md, integers and booleans become floats, half precision stays, complex is refused."""
     call, x = (FORMULAS | RUNS)[name], np.array([[1, 0], [0, 1]])
     dtype_of = lambda x: (call(x) if name in RUNS else jax.eval_shape(lambda: call(x))).dtype
     with as_a_user():

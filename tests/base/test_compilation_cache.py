@@ -1,4 +1,4 @@
-"""The cache of compiled programs: whose folder it is, and what a second process reads from it."""
+"""The cache of compiled programs: the owner of its folder, and the programs that a second process reads from it."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from clusterjax._base import compilation_cache
 
 @pytest.fixture(autouse=True)
 def used(monkeypatch, tmp_path):
-    """The folders that jax would use; the process of the tests itself keeps no programs."""
+    """The folders that jax would use; the process of the tests itself stores no programs in them."""
     found = []
     monkeypatch.setattr(compilation_cache, "_use", found.append)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
@@ -31,7 +31,7 @@ def test_the_folder_is_in_the_cache_of_the_user_and_is_his_alone(used, tmp_path)
         os.umask(before)
     assert used == [folder] and folder.parent == tmp_path / "caches" / "clusterjax" / "xla"
     assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
-    assert cjx.enable_compilation_cache() == folder  # the second call meets the folder
+    assert cjx.enable_compilation_cache() == folder  # the second call finds an existing folder
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_folder_is_in_the_cache_of_the_user_and_is_his_alone(used, tmp_path)
     (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", "AppData/Local")),
 )
 def test_each_system_has_its_own_place(monkeypatch, tmp_path, platform, place):
-    """A relative `XDG_CACHE_HOME` counts as none."""
+    """A relative `XDG_CACHE_HOME` is ignored."""
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
@@ -59,7 +59,7 @@ def test_a_folder_that_others_could_write_to_is_refused(used, monkeypatch, tmp_p
 
 
 def test_each_kind_of_processor_has_its_own_folder(monkeypatch, tmp_path):
-    """A program for one processor may end the process on another that shares the folder."""
+    """A program for one processor may crash on another processor that shares the folder."""
     here = cjx.enable_compilation_cache(tmp_path / "cache")
     monkeypatch.setattr(platform, "processor", lambda: "another")
     assert cjx.enable_compilation_cache(tmp_path / "cache") != here
@@ -100,7 +100,7 @@ print(len(programs), len(hits))
 
 @pytest.mark.exhaustive
 def test_a_second_process_reads_every_program_of_the_first(tmp_path):
-    """The run among them, since it has no callback; the numbers are the same."""
+    """The program of the run is among them, since it has no callback; the numbers are equal."""
     env = os.environ | {"PYTHONPATH": str(Path(cjx.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
     answers = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Nothing that was compiled is compiled anew by an eager call of equal shapes; and what jax rounds is told."""
+"""An eager call with shapes seen before compiles nothing, and a user is warned where jax rounds an array."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from tests.helpers import as_a_user
 
 
 COMPILED = [0]
-# The name before jax 0.8.
+# The function has another name before jax 0.8.
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 
@@ -31,7 +31,7 @@ def _count(event: str, duration: float, **_: Any) -> None:
 def counted():
     jax.monitoring.register_event_duration_secs_listener(_count)
     yield
-    # Before jax 0.7 one cannot be taken away alone.
+    # Before jax 0.7 a single listener cannot be removed.
     getattr(jax.monitoring, "unregister_event_duration_listener", lambda _: jax.monitoring.clear_event_listeners())(
         _count
     )
@@ -61,7 +61,7 @@ def layers() -> cjx.Trajectory:
     return cjx.iterate(cjx.ResidualLayer(field(), numbers()), tokens(), 4)
 
 
-# Each is called with fresh numbers at every turn, of the same shapes.
+# Every call draws fresh numbers of the same shapes.
 CALLS: dict[str, Callable[[], Any]] = {
     "angular_power on the circle": lambda: cjx.angular_power(tokens(), 3),
     "angular_power on the sphere": lambda: cjx.angular_power(tokens(5, 3), 3, numbers(5)),
@@ -96,7 +96,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-# Those of the first form of each way of computing; the others are compiled as they are.
+# `make test` runs one call for each way of computation; the others run with `make exhaustive`.
 SECOND = (
     "PiecewiseConstant", "angular_power by pairs", "angular_power on the circle", "at of layers, many", "hardmax",
     "leaders", "log_interaction_energy", "log_partition", "num_clusters", "rank", "symmetric_part_spectrum", "unscale",
@@ -106,7 +106,7 @@ SECOND = (
 @pytest.mark.exhaustive_cases(*SECOND)
 @pytest.mark.parametrize("name", CALLS)
 def test_the_second_call_compiles_nothing(name):
-    CALLS[name](), CALLS[name]()  # the second may meet other constants of NumPy than the first
+    CALLS[name](), CALLS[name]()  # the second call may meet other constants of NumPy than the first
     before = COMPILED[0]
     CALLS[name]()
     assert COMPILED[0] == before
@@ -122,7 +122,7 @@ def test_an_array_of_numpy_is_taken_without_a_program():
 
 @pytest.mark.exhaustive
 def test_at_of_a_run_compiles_once():
-    """At a time and at several: the run is taken up again, and interpolated, by what was compiled before."""
+    """`at` continues and interpolates a run with programs compiled before, at one time and at several."""
     run = lambda dense: cjx.simulate(field(), tokens(), jnp.asarray([0.0, 0.5, 1.0]), dense=dense)
     for dense in (False, True):
         first, second = run(dense), run(dense)
@@ -134,7 +134,7 @@ def test_at_of_a_run_compiles_once():
 
 
 def test_a_first_run_compiles_few_programs():
-    """One for the tokens, none for the field, one for the run, and two of diffrax while it is traced."""
+    """One program is compiled for the tokens, none for the field, and up to three for the run, two by diffrax."""
     key, times = jax.random.key(0), jnp.asarray([0.0, 1.0])
     counts = [COMPILED[0]]
     x0 = cjx.Sphere().sample(key, n=13, d=3)  # a shape that no other test has
@@ -149,13 +149,13 @@ def test_a_first_run_compiles_few_programs():
 
 
 def test_a_run_whose_times_are_known_has_no_callback():
-    """A callback compiles for longer, and jax keeps no program with one on disk."""
+    """A callback makes compilation slower, and jax stores no program with a callback on disk."""
     words = lambda run, *args: str(jax.make_jaxpr(run)(*args))
     times = jnp.asarray([0.0, 1.0])
     end = lambda x0: cjx.simulate(field(), x0, times, throw=False).x1
     for run in (end, jax.grad(lambda x0: end(x0).sum())):
         assert "callback" not in words(run, tokens())
-    # Where the times are traced, diffrax checks them within the run.
+    # If the times are traced, diffrax checks them within the run.
     assert "callback" in words(lambda x0, ts: cjx.simulate(field(), x0, ts, throw=False).x1, tokens(), times)
 
 
@@ -182,7 +182,7 @@ def test_double_precision_that_jax_rounds_is_told_once():
 
 @pytest.mark.exhaustive
 def test_each_door_tells_it(monkeypatch):
-    """Tokens of double precision in a NumPy array; here, where jax keeps them, nothing is told."""
+    """NumPy arrays of double precision cause the warning; where jax keeps double precision, no warning appears."""
     attention = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
     doors = (
         lambda x: attention(0.0, x),
@@ -217,7 +217,7 @@ def test_each_door_tells_it(monkeypatch):
     ),
 )  # fmt: skip
 def test_every_array_of_double_precision_that_is_rounded_is_told_once_with_its_name(monkeypatch, name, door):
-    """At the line of the caller; not of float32, nor where jax keeps it, nor of numbers of Python."""
+    """The warning names the caller's line; float32, Python numbers and double precision kept by jax cause none."""
     monkeypatch.setattr(_misc, "_WARNED", set())
     with as_a_user():
         with enable_x64(False):

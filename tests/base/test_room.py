@@ -1,4 +1,4 @@
-"""Sizes that neither memory nor jax can hold are refused at the door, before an array is made."""
+"""Sizes that exceed memory or the indices of jax are refused before any array is made."""
 
 import importlib
 import re
@@ -76,7 +76,7 @@ def test_rotary_positions_need_no_room():
 
 
 def test_a_table_may_have_more_numbers_than_int32_counts(monkeypatch):
-    """Its rows and its columns are indexed apart."""
+    """The rows and the columns of the table are indexed separately."""
     monkeypatch.setattr(check, "memory_room", lambda: 2.0**40)
     check_weights(small("albert", vocab_size=2**20, embedding_size=2**12, hidden_size=2**12), np.dtype(np.float32))
 
@@ -103,7 +103,7 @@ def test_the_degree_of_a_kernel_is_the_least_that_suffices(d, kappa):
 
 @pytest.mark.parametrize("d", (2, 3))
 def test_the_degree_of_long_queries(d):
-    """The share left out is exp(-degree^2 / (2 kappa)) there; both formulas agree where one takes over."""
+    """For long queries the omitted share is exp(-degree^2 / (2 kappa)); the two formulas agree at the switch."""
     below, above = checks.degree_for(0.99999e8, d), checks.degree_for(1.00001e8, d)
     assert 0 <= above - below < 3
     assert checks.degree_for(1e12, d) == pytest.approx(np.sqrt(2e12 * np.log(1e6)), rel=1e-5)

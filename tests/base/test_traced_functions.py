@@ -1,4 +1,4 @@
-"""A user's function that needs the value of an array, by `math`, NumPy or `if`, is met by one sentence everywhere."""
+"""A user's function that needs the value of an array, by `math`, NumPy or `if`, causes the same sentence everywhere."""
 
 import math
 import re
@@ -31,7 +31,7 @@ def recovered(fn):
     return design.recover(true, xs, cases.TS, which=cases.PICK, x0=x0, **cases.SCHEME).bound_of(fn)
 
 
-# The name of the argument, and what calls a function of arrays.
+# Each entry has the name of the argument and a function that passes a user's function to it.
 DOORS = {
     "kernel": ("function", lambda fn: run(cjx.AttentionField(cjx.KernelAttention(fn)))),
     "weights": ("function", lambda fn: cjx.KernelAttention(fn).weights(X)),

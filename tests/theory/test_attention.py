@@ -1,4 +1,4 @@
-"""Single layers of attention: what of oracle 5 concerns the attentions themselves."""
+"""Single layers of attention: the part of oracle 5 that concerns the attentions themselves."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ def cosine_after_a_layer(n, rho, beta):
 
 @pytest.mark.parametrize("n, rho, beta", [(12, 0.3, 2.0), (12, 0.3, 0.0), (40, 0.5, 2 * np.log(40)), (5, -0.2, 4.0)])
 def test_layer_of_equiangular_tokens(n, rho, beta):
-    """LC1: the cosine after one layer, without a residual connection."""
+    """LC1: one layer without a residual connection gives the exact cosine."""
     x = jnp.asarray(oracles.equiangular_tokens(n, n, rho))
     y = np.asarray(SoftmaxAttention(beta).average(x, x))
     cosines = y @ y.T / np.outer(np.linalg.norm(y, axis=1), np.linalg.norm(y, axis=1))
@@ -27,8 +27,8 @@ def test_layer_of_equiangular_tokens(n, rho, beta):
 
 
 def test_rank_collapse_is_cubic():
-    """RC1: without skip and normalisation the distance of equiangular tokens obeys delta' = delta (e^s - 1) /
-    (e^s + n - 1) with s = beta delta^2 / 2: about (beta / 2n) delta^3.
+    """RC1: without skip and normalisation the distance of equiangular tokens obeys
+    delta' = delta (e^s - 1) / (e^s + n - 1) with s = beta delta^2 / 2, about (beta / 2n) delta^3.
     """
     n, beta = 6, 1.5
     attention = SoftmaxAttention(beta)
@@ -47,7 +47,7 @@ def test_rank_collapse_is_cubic():
 
 
 def test_context_length_transition():
-    """LC1: printed values; beta = gamma log n gives 1, 4 rho / (1 + 3 rho), rho for gamma (1 - rho) <, =, > 1."""
+    """LC1: printed values at beta = gamma log n tend to 1, 4 rho / (1 + 3 rho), rho for gamma (1 - rho) <, =, > 1."""
     np.testing.assert_allclose(cosine_after_a_layer(12, 0.3, 2.0), 0.925076823582, rtol=0, atol=6e-13)
     printed = {0.5: (0.999119, 0.800280, 0.500500), 0.25: (0.997366, 0.572224, 0.250376)}
     for rho, values in printed.items():

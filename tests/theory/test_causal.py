@@ -1,4 +1,4 @@
-"""Causal attention, oracle 2: the first token is free, the others follow it in turn."""
+"""Causal attention, oracle 2: the first token moves freely, and the others follow it in turn."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -32,8 +32,8 @@ def causal_field(beta, form=None, value=None, **options):
 
 @pytest.mark.exhaustive
 def test_first_token_is_known_exactly():
-    """C1: x_1(t) = e^{Vt} x_1(0) / |e^{Vt} x_1(0)| for any V, Q, K, to 1e-9; for V = diag(2, 1, -1) it comes to the
-    first eigenvector at the rate 1, and for V = +-I it stays. C8, in this instance: all tokens come to +-v_1.
+    """C1: x_1(t) = e^{Vt} x_1(0) / |e^{Vt} x_1(0)| for any V, Q, K, to 1e-9; for V = diag(2, 1, -1) it tends to the
+    first eigenvector at the rate 1, and for V = +-I it is constant. C8, in this case: all tokens tend to +-v_1.
     """
     rng = np.random.default_rng(1)
     ts = np.array([0.0, 0.5, 2.0, 5.0, 10.0, 60.0])
@@ -53,7 +53,7 @@ def test_first_token_is_known_exactly():
 
 @pytest.fixture(scope="module")
 def followers():
-    """Five tokens, V = I, for beta = 1 and 3 and random Q, K, up to t = 44."""
+    """Runs of five tokens up to t = 44, with V = I, beta = 1 and 3, and Q^T K the identity or random."""
     ts = np.array([0.0, 20.0, 30.0, 40.0, 44.0])
     rng = np.random.default_rng(3)
     forms = jnp.asarray(np.stack([np.eye(3), 0.4 * rng.normal(size=(3, 3)), 0.4 * rng.normal(size=(3, 3))]))
@@ -64,7 +64,7 @@ def followers():
 
 @pytest.mark.exhaustive
 def test_all_tokens_come_to_the_first(followers):
-    """C2: V = I, any Q, K, d >= 2."""
+    """C2: all tokens tend to the first for V = I, any Q, K and d >= 2."""
     _, xs = followers
     assert np.abs(xs[:, 0] - xs[:, 0, :1]).max() > 1
     assert np.abs(xs[:, -1] - xs[:, 0, :1]).max() < 1e-6
@@ -81,7 +81,7 @@ def test_second_token_comes_at_the_rate_one_half(followers):
 
 @pytest.mark.exhaustive
 def test_ladder(followers):
-    """C4: (x_k - x_1) / (x_2 - x_1) tends to k - 1, in one direction, with corrections of the order e^{-t/6}."""
+    """C4: (x_k - x_1) / (x_2 - x_1) tends to k - 1, in one direction, with corrections of order e^{-t/6}."""
     _, xs = followers
     steps = xs[:, -1, 1:] - xs[:, -1, :1]
     lengths = np.linalg.norm(steps, axis=-1)
@@ -99,7 +99,7 @@ def consensus_jacobian(field, n, point):
 @pytest.mark.parametrize("beta", (0.0, 1.0, 9.0))
 @pytest.mark.parametrize("form", (np.eye(3), np.random.default_rng(7).normal(size=(3, 3))), ids=("B = I", "B random"))
 def test_consensus_spectrum_of_causal_attention(beta, form):
-    """C3: V = I, any Q, K: 0 (d - 1 times), and -(k - 1) / k (d - 1 times) for k = 2..n; radial directions are 0."""
+    """C3: for V = I, any Q, K, the rates are -(k - 1) / k (d - 1 times) for k = 1..n; radial directions have rate 0."""
     n, d = 6, 3
     point = jnp.asarray(oracles.unit_tokens(9, 1, d)[0])
     jacobian = consensus_jacobian(causal_field(beta, jnp.asarray(form)), n, point)
@@ -109,7 +109,7 @@ def test_consensus_spectrum_of_causal_attention(beta, form):
 
 @pytest.mark.parametrize("beta", (0.0, 1.0, 4.0))
 def test_consensus_spectrum_of_full_attention(beta):
-    """1.4: V = I: SA with any Q, K has 0 (d - 1 times) and -1 ((n - 1)(d - 1) times); USA with B = I has -e^beta."""
+    """1.4: for V = I, SA with any Q, K has 0 (d - 1 times) and -1 ((n - 1)(d - 1) times); USA with B = I, -e^beta."""
     n, d = 6, 3
     point = jnp.asarray(oracles.unit_tokens(10, 1, d)[0])
     form = jnp.asarray(np.random.default_rng(11).normal(size=(d, d)))
@@ -124,7 +124,7 @@ def test_consensus_spectrum_of_full_attention(beta):
 
 @pytest.mark.exhaustive
 def test_two_tokens_take_the_exact_time():
-    """C5: the time of token 2 on its way to token 1, V = I, from the angle 2 to the cosine 0.95, to 1e-9."""
+    """C5: for V = I, token 2 moves from the angle 2 to the cosine 0.95 with token 1 in the exact time, to 1e-9."""
     printed = {0.0: 4.549607094, 1.0: 6.526625009, 4.0: 81.968569804}
     cosines = np.array([0.0, 0.6, 0.95])
     times = [np.append(0, [oracles.causal_pair_time(2.0, c, beta) for c in cosines]) for beta in printed]
@@ -144,8 +144,8 @@ def degrees_from_the_first(xs):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_repelled_tokens_halve_the_circle():
-    """C6: V = -I on the circle, beta = 1: the limits relative to token 1 are 180, then {90, 270}, then the odd
-    multiples of 45 degrees; at beta = 4 the second token has not got there by t = 400.
+    """C6: for V = -I on the circle and beta = 1, the limits relative to token 1 are 180, then {90, 270}, then the odd
+    multiples of 45 degrees; at beta = 4 the second token is still far from its limit at t = 400.
     """
     starts = jnp.stack([jnp.asarray(oracles.unit_tokens(seed, 8, 2)) for seed in (0, 1, 2, 3)])
     times = jnp.asarray([[0.0, 1000.0]] * 3 + [[0.0, 400.0]])
@@ -162,10 +162,10 @@ def test_repelled_tokens_halve_the_circle():
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_full_attention_repels_into_polygon_and_simplex():
-    """C7: V = -I, beta = 1, full attention: the regular n-gon on the circle for n = 2..8, the simplex where d >= n - 1;
-    at beta = 9 two, three and four tokens of the circle have not got there by t = 500.
+    """C7: for V = -I, beta = 1 and full attention, the limit is the regular n-gon on the circle for n = 2..8, and the
+    simplex where d >= n - 1; at beta = 9 two, three and four tokens of the circle are far from it at t = 500.
 
-    The first n of eight tokens have mass one and the others none, so that one compiled program does them all.
+    The first n of eight tokens have mass one and the others mass zero, so that one compiled program serves all cases.
     """
     circle = np.pad(oracles.unit_tokens(3, 8, 2), ((0, 0), (0, 1)))
     sphere = oracles.unit_tokens(4, 8, 3)
@@ -189,8 +189,8 @@ def test_full_attention_repels_into_polygon_and_simplex():
 
 
 def test_interaction_is_strongest_at_its_peak():
-    """C9: e^{beta (cos x - 1)} sin x peaks at tau*, between (beta + 1/2)^{-1/2} and beta^{-1/2}; token 2 of the causal
-    unnormalised flow moves at half of it.
+    """C9: e^{beta (cos x - 1)} sin x has its maximum at tau*, between (beta + 1/2)^{-1/2} and beta^{-1/2}; token 2 of
+    the causal unnormalised flow moves at half this speed.
     """
     betas = np.array([1.0, 9.0, 64.0, 81.0])
     peaks = oracles.interaction_peak(betas)
@@ -215,8 +215,8 @@ def count_centres(n, d, draws):
 
 @pytest.mark.exhaustive
 def test_number_of_greedy_centres():
-    """C11: 200 tokens of the circle have 9.135 +- 0.030 centres at delta = 1/2, those of d = 3 27.13 +- 0.06; for ever
-    more tokens of the circle it is Rényi's constant times 2 pi / delta, 9.3946, less a deficit of the order 1 / n.
+    """C11: 200 tokens of the circle have 9.135 +- 0.030 centres at delta = 1/2, and tokens of d = 3 have 27.13 +- 0.06;
+    on the circle the number tends to Rényi's constant times 2 pi / delta, 9.3946, with a deficit of order 1 / n.
     """
     limit = oracles.RENYI_PARKING * 2 * np.pi / 0.5
     np.testing.assert_allclose(limit, 9.3946, rtol=0, atol=6e-5)
@@ -230,8 +230,9 @@ def test_number_of_greedy_centres():
 @pytest.mark.parametrize("summation", (Dense(), Blocked(4, 3)), ids=("dense", "blocked"))
 @pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
 def test_no_token_sees_the_later_ones(attention, summation):
-    """C15 and oracle 7.5: the Jacobian is block lower triangular with exact zeros, and later tokens change no bit. C1:
-    the first token moves by the part of V x_1 that is tangent at x_1."""
+    """C15, oracle 7.5: the Jacobian is block lower triangular with exact zeros, and later tokens change no bit. C1: the
+    first token moves along the tangential part of V x_1.
+    """
     n, d = 9, 3
     rng = np.random.default_rng(14)
     form, value = jnp.asarray(rng.normal(size=(2, d, d)))
@@ -254,7 +255,7 @@ def test_no_token_sees_the_later_ones(attention, summation):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_seed_setting():
-    """C14: 64 tokens of d = 3, the authors' scheme with dt = 0.1, 128 runs: the mean cosine with token 1, 4 sigma."""
+    """C14: in 128 runs of the authors' scheme, 64 tokens of d = 3 have the printed mean cosine to token 1 (4 sigma)."""
     starts = jax.vmap(lambda key: Sphere().sample(key, 64, 3))(jax.random.split(jax.random.key(13), 128))
 
     def run(beta, x0):
@@ -270,8 +271,8 @@ def test_seed_setting():
 
 
 def test_linear_hierarchy_of_the_causal_flow():
-    """C13: the linear hierarchy of 512 tokens, c_i' = (a / i)(1 + sum_{i* < l < i} c_l), against its limit for ever
-    more tokens, sqrt(a t / Y) I_1(2 sqrt(a t Y)) with Y = log(n / i*).
+    """C13: the linear hierarchy of 512 tokens, c_i' = (a / i)(1 + sum_{i* < l < i} c_l), is near its limit for many
+    tokens, sqrt(a t / Y) I_1(2 sqrt(a t Y)) with Y = log(n / i*).
     """
     n, a, t = 512, oracles.coefficient(1, 1.0, 2), 1.0
     for share, finite, profile in ((0.25, 0.8163, 0.8174), (0.5, 0.6828, 0.6833), (0.75, 0.6120, 0.6124)):

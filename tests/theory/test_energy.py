@@ -1,4 +1,4 @@
-"""The energy identities of oracle 1.1: pointwise for any tokens, then along trajectories."""
+"""The energy identities of oracle 1.1, pointwise for any tokens and along trajectories."""
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ CLOUDS = ((5, 2), (7, 3))
 
 @eqx.filter_jit
 def climb(field, energy, x, *parameters):
-    """The velocity of the field, the tangential gradient of energy(x, *parameters), and the rate at which it rises."""
+    """The velocity of the field, the tangential gradient of energy(x, *parameters), and the rate of the energy."""
     velocity = field(0.0, x)
     value = lambda y: energy(y, *parameters)
     return velocity, Sphere().tangent(x, jax.grad(value)(x)), jax.jvp(value, (x,), (velocity,))[1]
@@ -39,7 +39,7 @@ def symmetric(seed, *shape):
 
 
 def assert_equal(actual, expected, tolerance=1e-12):
-    """Equal up to `tolerance` of the largest entry."""
+    """The arrays are equal up to `tolerance` times the largest entry."""
     expected = np.asarray(expected)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.max(np.abs(expected)))
 
@@ -70,7 +70,7 @@ def rate_and_dissipation(form, value, beta=1.5):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ("V is B", "V is -B", "B is not symmetric", "V is not B", "V is the identity"))
 def test_value_plus_or_minus_the_symmetric_form(case):
-    """E3: with B symmetric and V = +-B the energy of B moves at +- the dissipation; for other B and V it does not."""
+    """E3: for symmetric B and V = +-B the energy of B changes at +- the dissipation, and otherwise it does not."""
     form = symmetric(4, 3, 3)
     value = {"V is -B": -form, "V is not B": symmetric(5, 3, 3), "V is the identity": None}.get(case, form)
     if case == "B is not symmetric":
@@ -83,7 +83,7 @@ def test_value_plus_or_minus_the_symmetric_form(case):
 
 
 def test_heads_climb_the_sum_of_their_energies():
-    """E4: unnormalised heads with V_h = B_h = B_h^T; E is the sum of the E_{B_h}, dE/dt the mean of |x_i'|^2."""
+    """E4: for unnormalised heads with V_h = B_h = B_h^T, E is the sum of the E_{B_h}, dE/dt the mean of |x_i'|^2."""
     x, forms, beta = jnp.asarray(oracles.unit_tokens(7, 9, 3)), symmetric(8, 4, 3, 3), 1.3
     field = MultiHeadField(beta, forms, forms, attention=UnnormalisedAttention)
     energy = lambda y, forms: sum(interaction_energy(y, beta, form) for form in forms)
@@ -115,7 +115,7 @@ def torque(x, velocity, weights):
 
 @pytest.mark.parametrize("beta", BETAS)
 def test_no_torque(beta):
-    """E6: sum_i x_i ^ x_i' = 0 for USA, sum_i Z_i x_i ^ x_i' = 0 for SA, and without the Z_i it is not."""
+    """E6: sum_i x_i ^ x_i' = 0 for USA and sum_i Z_i x_i ^ x_i' = 0 for SA, where the sum without Z_i is not zero."""
     x = jnp.asarray(oracles.unit_tokens(11, 9, 4))
     partition = np.exp(beta * np.asarray(x) @ np.asarray(x).T).sum(axis=1)
     unnormalised = velocity(AttentionField(UnnormalisedAttention(beta)), x)
@@ -138,7 +138,7 @@ energy_of_clouds = jax.jit(jax.vmap(interaction_energy, in_axes=(0, None)))
     ],
 )
 def test_energy_bounds(beta, circle, sphere, largest):
-    """E7: between that of the uniform measure and e^beta / (2 beta), and both are attained."""
+    """E7: the energy lies between its value for the uniform measure and e^beta / (2 beta); both bounds are attained."""
     for d, printed in ((2, circle), (3, sphere)):
         np.testing.assert_allclose(oracles.coefficient(0, beta, d) / (2 * beta), printed, rtol=0, atol=6e-11)
         np.testing.assert_allclose(uniform_energy(beta, d), oracles.coefficient(0, beta, d) / (2 * beta), rtol=1e-12)
@@ -155,7 +155,7 @@ def test_energy_bounds(beta, circle, sphere, largest):
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("n", (3, 6))
 def test_energy_of_closed_configurations(n, beta):
-    """E8: orthonormal tokens, the simplex, the regular n-gon."""
+    """E8: orthonormal tokens, the simplex and the regular n-gon have the exact energies."""
     orthonormal = (np.exp(beta) + n - 1) / (2 * beta * n)
     simplex = (np.exp(beta) + (n - 1) * np.exp(-beta / (n - 1))) / (2 * beta * n)
     polygon = np.pad(oracles.circle_tokens(2 * np.pi * np.arange(n) / n), ((0, 0), (0, n - 2)))
@@ -169,7 +169,7 @@ TIMES = np.linspace(0.0, 8.0, 33)
 
 @pytest.fixture(scope="module")
 def runs():
-    """SA and USA from six tokens of a hemisphere, and from six of a great circle, for three betas."""
+    """SA and USA from six tokens of a hemisphere and from six tokens of a great circle, for three betas."""
     hemisphere = oracles.unit_tokens(13, 6, 3)
     hemisphere[:, 2] = 0.05 + np.abs(hemisphere[:, 2])
     hemisphere /= np.linalg.norm(hemisphere, axis=1, keepdims=True)
@@ -187,17 +187,17 @@ def runs():
 
 @pytest.mark.exhaustive
 def test_sum_of_angles_is_conserved_on_the_circle(runs):
-    """E6: USA on the circle keeps the sum of the angles; SA does not."""
+    """E6: USA on the circle conserves the sum of the angles; SA does not."""
     totals = {name: np.unwrap(angles(xs[1]).sum(axis=-1), axis=-1) for name, xs in runs.items()}
     drift = {name: np.abs(total - total[:, :1]).max(axis=1) for name, total in totals.items()}
     assert np.all(drift["USA"] < 1e-10)
-    assert drift["SA"][0] < 1e-10  # beta = 0: the two are one
+    assert drift["SA"][0] < 1e-10  # at beta = 0 SA and USA are equal
     assert np.all(drift["SA"][1:] > 1e-2)
 
 
 @pytest.mark.exhaustive
 def test_cross_ratios_are_conserved_at_beta_zero(runs):
-    """E9: at beta = 0 the flow is Möbius, in any dimension; at beta = 1/2 it is not."""
+    """E9: at beta = 0 the flow consists of Möbius maps, in any dimension; at beta = 1/2 it does not."""
     xs = runs["SA"][0]
     distance = lambda i, j: np.linalg.norm(xs[:, :, i] - xs[:, :, j], axis=-1)
     for i, j, k, m in ((0, 1, 2, 3), (1, 3, 5, 4), (2, 0, 5, 1)):
@@ -225,7 +225,7 @@ def test_mean_token_grows_from_uniform_tokens(d, n, beta, expected):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("SA", "USA"))
 def test_tokens_of_a_hemisphere_close_in(runs, name):
-    """E12: min_i <x_i, w> never falls if it is positive, and near the limit x* the least cosine alpha with it obeys
+    """E12: min_i <x_i, w> never falls if it is positive, and near the limit x* the least cosine alpha with x* obeys
     alpha' >= (1 - alpha) / (2 n e^{2 beta}) once alpha >= 1/2.
     """
     attentions = {"SA": SoftmaxAttention, "USA": UnnormalisedAttention}
@@ -239,7 +239,7 @@ def test_tokens_of_a_hemisphere_close_in(runs, name):
         tested = 0
         for x in xs[:-8]:
             alpha, first = (x @ limit).min(), (x @ limit).argmin()
-            if alpha < 0.5 or alpha > 1 - 1e-4:  # nearer, x* itself is not known well enough
+            if alpha < 0.5 or alpha > 1 - 1e-4:  # nearer, x* itself is not known accurately
                 continue
             speed = float(np.asarray(field(0.0, jnp.asarray(x)))[first] @ limit)
             assert speed >= (1 - alpha) / (2 * 6 * np.exp(2 * beta))
@@ -250,7 +250,7 @@ def test_tokens_of_a_hemisphere_close_in(runs, name):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_poisson_kernel_data_at_beta_zero():
-    """E10: r(t) = [1 + (r0^{-2} - 1) e^{-t}]^{-1/2}, on the circle at beta = 0."""
+    """E10: on the circle at beta = 0, r(t) = [1 + (r0^{-2} - 1) e^{-t}]^{-1/2}."""
     n, r0, ts = 1000, 0.2, np.array([0.0, 1.0, 2.0, 4.0, 6.0])
     w = np.exp(2j * np.pi * (np.arange(n) + 0.5) / n)
     z = (w + r0) / (1 + r0 * w)
@@ -262,7 +262,7 @@ def test_poisson_kernel_data_at_beta_zero():
 
 @pytest.mark.exhaustive
 def test_energy_rises_by_what_is_dissipated():
-    """Oracle 7.7: E(6) - E(0) = int_0^6 dissipation dt for SA and USA; 1.0947965035 for n = 12, d = 3, beta = 2."""
+    """Oracle 7.7: E(6) - E(0) = int_0^6 dissipation dt for SA, 1.0947965035 for n = 12, d = 3, beta = 2."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
     ts = np.concatenate([[0.0], 3 + 3 * nodes, [6.0]])
     x0 = oracles.unit_tokens(1, 12, 3)

@@ -1,4 +1,4 @@
-"""Equiangular tokens, oracle 1.2: one cosine, and its exact time by exponential integrals."""
+"""Equiangular tokens, oracle 1.2: they have one cosine, whose exact time is known by exponential integrals."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -14,7 +14,7 @@ from tests.solving import gram, solve_tightly, velocity
 
 ATTENTIONS = {"SA": SoftmaxAttention, "USA": UnnormalisedAttention}
 
-# Tokens, beta, time, and the printed cosine.
+# Each row has the number of tokens, beta, the time and the printed cosine.
 COSINES = {
     True: (
         (2, 1.0, 3.0, 0.9874400110), (2, 9.0, 30.0, 0.0076616885), (64, 1.0, 6.0, 0.9995651893),
@@ -31,7 +31,7 @@ CURVE = {7: 4.519270, 10: 5.912396, 20: 7.219828, 30: 7.784877, 100: 9.214027, 1
 
 
 def test_beta_zero_is_elementary():
-    """1.2: (1 - e^{-2t}) / (1 + (n - 1) e^{-2t}), which is tanh t for two tokens."""
+    """1.2: the cosine is (1 - e^{-2t}) / (1 + (n - 1) e^{-2t}), which is tanh t for two tokens."""
     for n in (2, 5, 64):
         decay = np.exp(-2 * 1.3)
         expected = (1 - decay) / (1 + (n - 1) * decay)
@@ -40,7 +40,7 @@ def test_beta_zero_is_elementary():
 
 
 def test_printed_cosines():
-    """1.2: the table of cosines, to the ten digits printed."""
+    """1.2: the cosines equal the printed table to ten digits."""
     for softmax, table in COSINES.items():
         for n, beta, t, printed in table:
             actual = oracles.equiangular_cosine(t, n, beta, softmax=softmax)
@@ -55,8 +55,8 @@ TARGETS = np.array([0.4, 0.7, 0.95, 1 - 1e-4, 1 - 1e-8])
 @pytest.mark.parametrize("n", (5, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 8))))
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_simulation_follows_the_exact_cosine(name, n):
-    """1.2: tokens stay equiangular and reach each cosine at its exact time, to 1e-9, for every beta and start; in the
-    tail 1 - gamma decays at the rate 2 for SA and 2 e^beta for USA.
+    """1.2: tokens stay equiangular and reach each cosine at its exact time, to 1e-9, for every beta and start; at late
+    times 1 - gamma decays at the rate 2 for SA and 2 e^beta for USA.
     """
     softmax = name == "SA"
     starts = (0.0, 0.3, -0.25 / (n - 1))
@@ -82,7 +82,7 @@ def test_simulation_follows_the_exact_cosine(name, n):
 @pytest.mark.parametrize("beta", (0.0, 1.0, 9.0))
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_simplex_is_stationary(name, beta):
-    """1.2: gamma = -1 / (n - 1) does not move."""
+    """1.2: tokens at gamma = -1 / (n - 1) do not move."""
     x = jnp.asarray(oracles.equiangular_tokens(5, 5, -1 / 4))
     largest = np.abs(velocity(AttentionField(ATTENTIONS[name](beta)), x)).max()
     assert largest < 1e-15 * max(1, np.exp(beta) if name == "USA" else 1)
@@ -91,8 +91,8 @@ def test_simplex_is_stationary(name, beta):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_random_tokens_track_the_cosine():
-    """1.2: 64 random tokens of dimension 64, 32 runs of the authors' normalised Euler scheme: the mean cosine at t = 3
-    is that of the Monte-Carlo run, within 4 sigma of the two together, and follows gamma from below.
+    """1.2: 64 random tokens of dimension 64, in 32 runs of the authors' normalised Euler scheme, have at t = 3 the mean
+    cosine of the printed Monte-Carlo run, within 4 sigma of both together, and follow gamma from below.
     """
     key = jax.random.key(5)
     starts = jax.vmap(lambda k: Sphere().sample(k, 64, 64))(jax.random.split(key, 32))
@@ -119,7 +119,7 @@ def test_random_tokens_track_the_cosine():
 
 
 def test_limits_of_the_phase_transition_curve():
-    """1.2: e^beta / (2 beta) for large beta, slowly if n is large; ln(n / delta) / 2 for beta much below n."""
+    """1.2: the time tends to e^beta / (2 beta), slowly for large n; if beta is small, it is near ln(n / delta) / 2."""
     ratio = lambda n, beta: oracles.equiangular_time(1 - 1e-3, n, beta) / (np.exp(beta) / (2 * beta))
     for beta, printed, digits in ((10, 1.026, 6e-4), (20, 1.0052, 6e-5), (40, 1.00126, 6e-6), (80, 1.00031, 6e-6)):
         np.testing.assert_allclose(ratio(2, beta), printed, rtol=0, atol=digits)

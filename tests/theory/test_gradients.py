@@ -1,4 +1,4 @@
-"""Derivatives, symmetries and orders: oracle 7, and the sensitivities of oracle 1.2."""
+"""Derivatives, symmetries and orders of convergence: oracle 7, and the sensitivities of oracle 1.2."""
 
 import diffrax as dfx
 import jax
@@ -23,7 +23,7 @@ def cosine_of(n, t, **options):
 
 
 def test_printed_sensitivities():
-    """1.2: d gamma / d beta against its printed values and against differences of the exact cosine."""
+    """1.2: d gamma / d beta equals its printed values and differences of the exact cosine."""
     for (n, beta, t), printed in PRINTED.items():
         exact, h = oracles.equiangular_sensitivity(t, n, beta), 1e-4
         np.testing.assert_allclose(exact, printed, rtol=0, atol=6e-11)
@@ -44,7 +44,7 @@ def test_printed_sensitivities():
     ids=lambda option: type(option).__name__ if isinstance(option, dfx.AbstractAdjoint) else "",
 )
 def test_sensitivity_through_every_adjoint(adjoint, tolerance):
-    """7.2: d gamma / d beta for n = 2: forward, reverse and checkpointed to 1e-8, backsolve to 1e-5."""
+    """7.2: at n = 2 d gamma / d beta is exact to 1e-8 in forward, reverse, checkpointed mode, to 1e-5 by backsolve."""
     n, beta, t = 2, 1.0, 1.0
     cosine = cosine_of(n, t, adjoint=adjoint, max_steps=256)
     if isinstance(adjoint, dfx.ForwardMode):
@@ -76,7 +76,7 @@ def test_forward_and_reverse_derivatives_are_adjoint(name):
 
 
 def test_symmetry_of_the_jacobian_on_the_circle():
-    """7.6: that of USA is symmetric everywhere, diag(Z) times that of SA at critical points only."""
+    """7.6: the Jacobian of USA is symmetric everywhere, diag(Z) times the Jacobian of SA only at critical points."""
     beta, n = 2.0, 7
     usa, sa = AttentionField(UnnormalisedAttention(beta)), AttentionField(SoftmaxAttention(beta))
     random = np.random.default_rng(9).uniform(-np.pi, np.pi, n)
@@ -110,7 +110,7 @@ def test_normalised_euler_is_of_first_order():
 
 @pytest.mark.exhaustive
 def test_sensitivity_of_many_tokens():
-    """7.2: forward for n = 64, beta = 4, t = 6, and checkpointed for n = 128, beta = 9, t = 15, to 1e-8."""
+    """7.2: d gamma / d beta is exact to 1e-8, forward for (n, beta, t) = (64, 4, 6), checkpointed for (128, 9, 15)."""
     forward = cosine_of(64, 6.0, adjoint=dfx.ForwardMode())
     derivative = jax.jvp(forward, (jnp.asarray(4.0),), (jnp.asarray(1.0),))[1]
     np.testing.assert_allclose(derivative, oracles.equiangular_sensitivity(6.0, 64, 4.0), rtol=0, atol=1e-8)

@@ -1,4 +1,4 @@
-"""The linear phase, oracle 1.5: the spectrum around uniform tokens, exact for the regular polygon."""
+"""The linear phase, oracle 1.5: the spectrum around uniform tokens, which is exact for the regular polygon."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def polygon_jacobian(field, n):
 @pytest.mark.parametrize("softmax", (True, False), ids=("SA", "USA"))
 @pytest.mark.parametrize("n, beta", [(64, 1.0), (64, 5.0), (64, 9.0), (7, 5.0)])
 def test_polygon_spectrum(n, beta, softmax):
-    """1.5: the Jacobian of the n-gon is a symmetric circulant, with the eigenvalues lambda_k to 1e-12."""
+    """1.5: the Jacobian of the n-gon is a symmetric circulant with the eigenvalues lambda_k, to 1e-12."""
     field = AttentionField((SoftmaxAttention if softmax else UnnormalisedAttention)(beta))
     jacobian = polygon_jacobian(field, n)
     expected = np.array([oracles.polygon_eigenvalue(k, n, beta, softmax=softmax) for k in range(n)])
@@ -35,7 +35,7 @@ def test_polygon_spectrum(n, beta, softmax):
     "beta, printed", [(-0.5, 0.16050318), (-0.8, -0.14918247), (-2 / 3, 0.0), (0.0, 0.5), (1.0, None)]
 )
 def test_triangle_changes_stability(beta, printed):
-    """1.4: three clusters have lambda_1 = e^{-beta/2} (1/2 + 3 beta / 4) (USA), which changes sign at beta = -2/3."""
+    """1.4: for USA three clusters have lambda_1 = e^{-beta/2} (1/2 + 3 beta / 4), which changes sign at beta = -2/3."""
     exact = np.exp(-beta / 2) * (0.5 + 0.75 * beta)
     if printed is not None:
         np.testing.assert_allclose(exact, printed, rtol=0, atol=6e-9)
@@ -44,7 +44,7 @@ def test_triangle_changes_stability(beta, printed):
 
 
 def test_printed_growth_rates():
-    """1.5: the largest rate of SA, and its limit 2/e in every dimension."""
+    """1.5: the largest rate of SA has the printed values and the limit 2/e in every dimension."""
     largest = lambda beta, d, degrees=60: np.max(oracles.harmonic_rate(np.arange(1, degrees), beta, d))
     for beta, printed in {1: 0.44638997, 5: 0.68267833, 9: 0.70449703, 81: 0.73199536}.items():
         np.testing.assert_allclose(largest(beta, 2), printed, rtol=0, atol=6e-9)
@@ -55,7 +55,7 @@ def test_printed_growth_rates():
 
 @pytest.mark.exhaustive
 def test_perturbation_of_the_polygon_grows_at_its_rate():
-    """1.5: a wave of amplitude 1e-6 on 64 tokens grows by e^{lambda_k t}, to the square of its size."""
+    """1.5: a wave of amplitude 1e-6 on 64 tokens grows by e^{lambda_k t}, up to terms of the order of its square."""
     n, beta, ts = 64, 5.0, [0.0, 1.0, 2.0]
     rest = 2 * np.pi * np.arange(n) / n
     field = AttentionField(SoftmaxAttention(beta))
@@ -73,7 +73,7 @@ def test_perturbation_of_the_polygon_grows_at_its_rate():
 
 
 def test_fastest_wave_numbers():
-    """1.5: which wave number grows fastest, where it switches, and in higher dimension."""
+    """1.5: the fastest wave number, the beta of its switches, and its values in higher dimensions are as printed."""
     table = {1: 1, 2: 2, 4: 3, 5: 3, 9: 4, 16: 6, 25: 7, 49: 10, 64: 11, 81: 13, 100: 14}
     assert {beta: oracles.fastest_degree(beta, 2) for beta in table} == table
     assert {beta: oracles.fastest_degree(beta, 2, softmax=False) for beta in table} == table

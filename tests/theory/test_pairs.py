@@ -1,4 +1,4 @@
-"""Two clusters that merge, oracle 1.3: the cosine of the pair against quadrature."""
+"""Two clusters that merge, oracle 1.3: the cosine of the pair agrees with quadrature."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,13 +27,13 @@ def tokens_at(cosine):
     ],
 )
 def test_printed_merging_times(c0, beta, mass, printed, tolerance):
-    """1.3: the exact time to cosine 0.99, to the digits printed."""
+    """1.3: the exact time to the cosine 0.99 has the printed digits."""
     exact = oracles.pair_time(c0, 0.99, beta, mass)
     np.testing.assert_allclose(exact, printed, rtol=tolerance)
 
 
 def test_equal_pair_is_equiangular():
-    """1.3: equal masses are the two tokens of oracle 1.2."""
+    """1.3: a pair of equal masses behaves like the two tokens of oracle 1.2."""
     for beta in (1.0, 4.0, 9.0):
         expected = oracles.equiangular_time(0.99, 2, beta, -0.5)
         np.testing.assert_allclose(oracles.pair_time(-0.5, 0.99, beta), expected, rtol=1e-10)
@@ -42,9 +42,9 @@ def test_equal_pair_is_equiangular():
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_simulation_of_a_pair_with_masses():
-    """1.3: the simulated pair is at each cosine at its exact time, to 1e-9.
+    """1.3: the simulated pair reaches each cosine at its exact time, to 1e-9.
 
-    From c0 = -1/2 at beta = 9 an error of the start grows by c'(0.9) / c'(c0) = 5e4, so that rounding costs two digits.
+    From c0 = -1/2 at beta = 9 an initial error grows by c'(0.9) / c'(c0) = 5e4, so that rounding costs two digits.
     """
     cases = [(1.0, -0.5, 0.5), (4.0, 0.5, 0.5), (9.0, -0.5, 0.5), (4.0, 0.0, 0.8), (9.0, 0.3, 0.3), (0.0, -0.9, 0.6)]
     cosines = np.array([0.6, 0.9, 0.99])
@@ -64,7 +64,7 @@ def test_simulation_of_a_pair_with_masses():
 
 @pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
 def test_identical_tokens_are_one_of_their_mass(attention):
-    """1.3: three tokens at one place and two at another move as two of masses 3 and 2."""
+    """1.3: three tokens at one place and two at another move like two tokens of masses 3 and 2."""
     x = jnp.asarray(tokens_at(-0.3))
     copies = jnp.asarray([0, 0, 0, 1, 1])
     several = velocity(AttentionField(attention(3.0), masses=jnp.ones(5)), x[copies])
@@ -75,7 +75,7 @@ def test_identical_tokens_are_one_of_their_mass(attention):
 @pytest.mark.parametrize("attention", (SoftmaxAttention, UnnormalisedAttention))
 @pytest.mark.parametrize("beta", (0.0, 1.0, 9.0))
 def test_antipodal_pair_is_stationary(attention, beta):
-    """1.3, negative: an antipodal pair does not merge, whatever its masses."""
+    """1.3, the negative case: an antipodal pair does not merge, whatever its masses."""
     e = np.array([0.6, 0.8])
     scale = np.exp(beta) if attention is UnnormalisedAttention else 1.0
     field = AttentionField(attention(beta), masses=jnp.asarray([0.7, 0.3]))
@@ -84,7 +84,7 @@ def test_antipodal_pair_is_stationary(attention, beta):
 
 
 def test_asymptotic_merging_time():
-    """1.3: the ratio is 1.00516 at beta = 20, and tends to one like 1 / beta^2, also with unequal masses."""
+    """1.3: the exact over the asymptotic time is 1.00516 at beta = 20 and tends to 1 like 1 / beta^2 for any mass."""
     ratio = lambda beta, mass: oracles.pair_time(0.0, 0.99, beta, mass) / oracles.pair_time_asymptotic(0, beta, mass)
     np.testing.assert_allclose(ratio(20, 0.5), 1.00516, rtol=0, atol=6e-6)
     for mass in (0.5, 0.8):

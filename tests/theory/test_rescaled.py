@@ -1,4 +1,4 @@
-"""Dynamics without projection, and rescaled by e^{-tV}: oracle 3."""
+"""Dynamics without projection, and their rescaling by e^{-tV}: oracle 3."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from tests.solving import solve_tightly
 
 @pytest.mark.exhaustive
 def test_rescaled_tokens_are_the_tokens_rescaled():
-    """R1: z(t) = e^{-tV} x(t), for random V, Q and K and for V = +-I, to 1e-9 of their size at t = 2."""
+    """R1: z(t) = e^{-tV} x(t) for random V, Q and K and for V = +-I, to 1e-9 of the largest coordinate, up to t = 2."""
     rng = np.random.default_rng(1)
     values = jnp.asarray(np.stack([0.5 * rng.normal(size=(3, 3)), rng.normal(size=(3, 3)), np.eye(3), -np.eye(3)]))
     form, x0, ts = jnp.asarray(rng.normal(size=(3, 3))), 0.7 * rng.normal(size=(6, 3)), np.array([0.0, 0.5, 1.0, 2.0])
@@ -32,15 +32,15 @@ def test_rescaled_tokens_are_the_tokens_rescaled():
 
 
 def exposed(z, directions, share):
-    """The tokens that are extreme in at least `share` of all directions: corners of the hull, not points of an edge."""
+    """The tokens that are extreme in at least `share` of all directions: corners of the hull, not points of edges."""
     counts = np.bincount(np.argmax(z @ directions.T, axis=0), minlength=len(z))
     return np.flatnonzero(counts > share * len(directions))
 
 
 @pytest.mark.exhaustive
 def test_hulls_are_nested_and_tokens_come_to_special_points():
-    """R2: V = I: the convex hull of the z_i shrinks, for any Q, K; for B = A^T A each limit has |Az|^2 = max_j <Az,
-    Av_j>: the corners v_j of the hull to 1e-6, and the others within 1e-2, approaching.
+    """R2: for V = I the convex hull of the z_i shrinks, for any Q, K; for B = A^T A each limit has |Az|^2 =
+    max_j <Az, Av_j>, the corners v_j of the hull to 1e-6, and the other tokens within 1e-2 and still approaching.
     """
     rng = np.random.default_rng(1)
     x0, ts = rng.uniform(-2, 2, size=(20, 2)), np.array([0.0, 0.3, 1.0, 2.0, 4.0, 8.0, 20.0])
@@ -62,8 +62,8 @@ def test_hulls_are_nested_and_tokens_come_to_special_points():
 
 @pytest.mark.exhaustive
 def test_tokens_come_to_at_most_three_hyperplanes():
-    """R3: lambda_1 > 0 simple and <Q phi_1, K phi_1> > 0: phi_1*(z_i) tends to one of a, 0, b; and the largest left
-    coordinate of every eigenvalue >= 0 never rises, the smallest never falls.
+    """R3: if lambda_1 > 0 is simple and <Q phi_1, K phi_1> > 0, phi_1*(z_i) tends to a, 0 or b; for every
+    eigenvalue >= 0 the largest coordinate along its left eigenvector never rises, and the smallest never falls.
     """
     rng = np.random.default_rng(3)
     basis = rng.normal(size=(3, 3))
@@ -89,7 +89,7 @@ def test_tokens_come_to_at_most_three_hyperplanes():
 def test_exceptional_row_in_one_dimension():
     """R5: for the tokens (-u, 0, u), u' = 2 u sinh u^2 / (1 + 2 cosh u^2), and the middle row stays (1/3, 1/3, 1/3).
 
-    The middle token is at an unstable point, which rounding leaves at last.
+    The middle token is at an unstable point, and rounding finally drives it away.
     """
     ts, printed = np.array([0.0, 5.0, 10.0]), np.array([0.3, 0.4731569591, 8.4567002332])
     attention = SoftmaxAttention(1.0)
@@ -110,8 +110,8 @@ def covariance(x, masses=None):
 
 @pytest.mark.exhaustive
 def test_repelled_tokens_fade_algebraically():
-    """R7: V = -I, B = I: 2 t Cov(t) tends to I, near (C0^{-1} + 2tI)^{-1} for data that look Gaussian; the mean of
-    centred skew data decays like t^{-5/2}, not like e^{-t}.
+    """R7: for V = -I and B = I, 2 t Cov(t) tends to I, near (C0^{-1} + 2tI)^{-1} for Gaussian data; the mean of centred
+    skew data decays like t^{-5/2}, not like e^{-t}.
     """
     rng = np.random.default_rng(5)
     starts = np.stack([rng.normal(size=(400, 2)), rng.exponential(size=(400, 2))])
@@ -132,9 +132,9 @@ def test_repelled_tokens_fade_algebraically():
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_gaussian_tokens_stay_gaussian():
-    """R8: m' = V (m + S B^T m), S' = V S B^T S + S B S V^T for Gaussian data, here the nodes of Gauss-Hermite
-    quadrature, their weights as masses: exact to 1e-9. With V = B = I it blows up at t* = 1 / (2 lambda_max(S0)),
-    where S = (S0^{-1} - 2tI)^{-1}; R7: with V = -I it is (S0^{-1} + 2tI)^{-1}, to any time.
+    """R8: m' = V (m + S B^T m), S' = V S B^T S + S B S V^T for Gaussian data, exact to 1e-9; the data are the nodes of
+    Gauss-Hermite quadrature with its weights as masses. For V = B = I, S = (S0^{-1} - 2tI)^{-1} diverges at
+    t* = 1 / (2 lambda_max(S0)); R7: for V = -I, S = (S0^{-1} + 2tI)^{-1} at any time.
     """
     nodes, weights = hermegauss(20)
     standard = np.stack(np.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2)
@@ -171,7 +171,7 @@ def test_gaussian_tokens_stay_gaussian():
 
 
 def test_large_times_are_finite():
-    """Section 3: where e^{tV} has long overflown, each token moves towards the one that hardmax attends to."""
+    """Section 3: where e^{tV} has long overflowed, each token moves towards the token that hardmax attends to."""
     x0 = np.random.default_rng(7).uniform(-1, 1, size=(6, 2))
     field = RescaledField(SoftmaxAttention(1.0))
     for t in (400.0, 1e4):
@@ -183,7 +183,7 @@ def test_large_times_are_finite():
 
 @pytest.mark.exhaustive
 def test_attention_becomes_boolean_in_one_dimension():
-    """R5: d = 1, V > 0, QK > 0: every row of P tends to one of the two extreme tokens, doubly exponentially."""
+    """R5: for d = 1, V > 0, QK > 0 every row of P tends to one of the two extreme tokens, doubly exponentially."""
     x0 = np.array([[-0.9], [-0.65], [-0.12], [0.33], [0.38], [0.67], [0.86], [1.22]])
     ts = np.array([0.0, 3.0, 3.5, 4.0, 6.0])
     attention = SoftmaxAttention(1.0)

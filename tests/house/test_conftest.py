@@ -1,4 +1,4 @@
-"""Which cases of a test with several lists of parameters `make test` takes; cases left out by id; types are checked."""
+"""The rules of conftest.py for the cases that `make test` runs, and the check of types in the tests."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from tests.type_checks import ENOUGH, at_first_call
 
 
 class Case:
-    """What the rule reads of an item of pytest."""
+    """The attributes of an item of pytest that the rule reads."""
 
     def __init__(self, name, lists, left_out=False, **of_fixtures):
         self.nodeid = f"{name}[{lists}]"
@@ -69,7 +69,7 @@ def half(x: float) -> float:
 
 
 def test_types_are_checked_until_a_function_was_called_often():
-    """Those of the arguments and of what is returned, and in the package."""
+    """The types of arguments and of results are checked, also in the package."""
     for _ in range(2):
         assert half(1.0) == 0.5
         for wrong in ("1", -1.0):

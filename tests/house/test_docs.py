@@ -1,4 +1,4 @@
-"""Every public name says what it is and what it takes; the reference is built from these words."""
+"""Every public name has a docstring that describes the object and its arguments; the reference is built from these."""
 
 import ast
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 import clusterjax
 
 
-# A public part whose library is not installed cannot be imported, so its names are read where it is.
+# A public part whose library is not installed cannot be imported; only the parts that can be imported are tested.
 OPTIONAL = {"flax", "transformers", "datasets", "safetensors", "xarray", "zarr", "matplotlib"}
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ BULLET = re.compile(r"^\s*- ((?:`\*{0,2}\w+`(?:, | and )?)+)", re.MULTILINE)
 
 
 def public_modules() -> list[Any]:
-    """The front door and every public part behind it that this environment can import."""
+    """The package itself and every public part that this environment can import."""
     modules = [clusterjax]
     for found in pkgutil.iter_modules(clusterjax.__path__, "clusterjax."):
         if found.name.split(".")[-1].startswith("_"):
@@ -42,7 +42,7 @@ def is_ours(value: Any) -> bool:
 
 
 def public_names() -> dict[str, Any]:
-    """Each public class and function under its dotted name; what is not callable has no docstring to hold."""
+    """Each public class and function under its dotted name; values that cannot be called need no docstring."""
     return {
         f"{module.__name__}.{name}": value
         for module in public_modules()
@@ -55,7 +55,7 @@ NAMES = public_names()
 
 
 def arguments_of(value: Any) -> list[str]:
-    """What a user passes to a function, or to the constructor of a class that can be built."""
+    """The arguments that a user passes to a function, or to the constructor of a class that can be built."""
     if inspect.isclass(value) and value.__name__.startswith("Abstract"):
         return []
     parameters = inspect.signature(value).parameters.values()
@@ -63,14 +63,14 @@ def arguments_of(value: Any) -> list[str]:
 
 
 def words_of(value: Any) -> str:
-    """The docstring; of a class its own and, where one is written for it, its constructor's."""
+    """The docstring of `value`, for a class followed by the docstring of its constructor, if there is one."""
     words = inspect.cleandoc(value.__doc__ or "")
     init = vars(value).get("__init__") if inspect.isclass(value) else None
     return f"{words}\n\n{inspect.cleandoc(init.__doc__)}" if init is not None and init.__doc__ else words
 
 
 def shortcomings(value: Any) -> Iterator[str]:
-    """What the docstring of `value` lacks."""
+    """The parts that the docstring of `value` lacks."""
     words = words_of(value)
     if not words:
         yield "a docstring"
@@ -80,7 +80,7 @@ def shortcomings(value: Any) -> Iterator[str]:
         yield "a summary that ends with a full stop"
     arguments = arguments_of(value)
     listed = {name for bullet in BULLET.findall(words) for name in re.findall(r"`\*{0,2}(\w+)`", bullet)}
-    if "**Attributes:**" in words:  # a result, which nobody builds by hand
+    if "**Attributes:**" in words:  # a result, which no user builds by hand
         unknown = sorted(name for name in listed if not hasattr(value, name) and name not in arguments)
         if unknown or not listed:
             yield f"attributes that exist, in place of {', '.join(unknown)}"
@@ -91,7 +91,7 @@ def shortcomings(value: Any) -> Iterator[str]:
 
 
 def methods_without_words(cls: type) -> list[str]:
-    """Public methods of a class that nobody says anything about, here or in the abstract class they come from."""
+    """Public methods of a class that have no docstring, neither in the class nor in an abstract class above it."""
     return [
         name
         for name, value in inspect.getmembers(cls, inspect.isfunction)
@@ -116,7 +116,7 @@ def test_every_public_module_says_what_it_is_for():
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
-    """Each docstring of the package, also of private names, under its file and name; its code is left out."""
+    """Each docstring of the package, including private names, under its file and name, without its code."""
     for file in sorted((ROOT / "clusterjax").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (words := ast.get_docstring(node)):
@@ -125,7 +125,7 @@ def docstrings() -> Iterator[tuple[str, str]]:
 
 
 def test_formulas_are_plain_text():
-    """`help` shows docstrings as they are: formulas are written in Unicode, and the site makes LaTeX of them."""
+    """`help` shows docstrings unchanged: formulas are written in Unicode, and the site converts them to LaTeX."""
     found = {place: re.findall(r"\\\S+", words) for place, words in docstrings()}
     report = [f"{place}: {' '.join(commands)}" for place, commands in found.items() if commands]
     assert len(found) > 1000 and not report, "These docstrings have LaTeX:\n" + "\n".join(report)

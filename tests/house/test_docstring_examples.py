@@ -1,8 +1,8 @@
-"""The examples in the docstrings of public names run as a user would run them, and print what they say.
+"""The examples in the docstrings of public names run as a user would run them, and print the stated output.
 
-An example is a fenced block in the form of `doctest`, inside an `!!! example`. They run in two processes beside each
-other, in float32: those of the front door, and those of the parts behind it. Most of their time is compiling, and what
-one example has compiled the next one uses.
+An example is a fenced block in the form of `doctest`, inside an `!!! example`. Two parallel processes run the examples
+in float32, one for names of clusterjax itself and one for names of its parts. Most of the time is compilation, and an
+example reuses the programs that earlier examples compiled.
 """
 
 import inspect
@@ -39,7 +39,7 @@ EXAMPLES = [(name, code) for name, value in NAMES.items() for code in examples(v
 
 
 def start(chosen: list[tuple[str, str]], folder: Path) -> subprocess.Popen:
-    """A fresh interpreter that runs these examples, with jax as it comes but for less time spent on compiling."""
+    """A fresh interpreter that runs these examples, with the defaults of jax except for fewer optimisations."""
     env = fresh_environment(JAX_DISABLE_MOST_OPTIMIZATIONS="1")
     (folder / "examples.json").write_text(json.dumps(chosen), "utf-8")
     with open(folder / "examples.json", encoding="utf-8") as given:
@@ -51,7 +51,7 @@ def start(chosen: list[tuple[str, str]], folder: Path) -> subprocess.Popen:
 
 @pytest.mark.parametrize("name", [name for name, value in NAMES.items() if ">>>" in (value.__doc__ or "")])
 def test_each_example_is_in_a_block(name):
-    """What is not found would not be run."""
+    """An example outside a block would not be found, and so would not run."""
     words = NAMES[name].__doc__
     assert words.count(">>> ") == sum(code.count(">>> ") for code in examples(words))
 
@@ -61,10 +61,10 @@ def test_each_example_is_in_a_block(name):
 def test_the_examples_print_what_they_say(tmp_path):
     assert len(EXAMPLES) > 50
     running = []
-    for behind in (False, True):  # `clusterjax.simulate`, and `clusterjax.probe.load`
+    for behind in (False, True):  # names like `clusterjax.simulate`, then names like `clusterjax.probe.load`
         (folder := tmp_path / str(behind)).mkdir()
         running.append(start([example for example in EXAMPLES if (example[0].count(".") > 1) == behind], folder))
-    # Both are waited for before anything is asserted, so that no process is left behind.
+    # Both processes end before any assertion, so that no process is left running.
     ended = [(*process.communicate(), process.returncode) for process in running]
     for told, warned, code in ended:
         assert code == 0, told or warned

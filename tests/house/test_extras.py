@@ -1,4 +1,4 @@
-"""Where an extra is not installed: what needs it says so in one sentence, and everything else works."""
+"""Without an extra, calls that need it name it in one sentence, and everything else works."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is loaded when: a package costs nothing before one of its names is used, and the command before it is run."""
+"""Imports are lazy: a package is loaded when one of its names is used, and the help of the command loads no library."""
 
 import ast
 import importlib
@@ -26,7 +26,7 @@ JAX = ("jax", "jaxlib", "numpy", "equinox", "diffrax", "optimistix", "lineax", "
 
 
 def loaded_by(code, among):
-    """Those of some modules that a fresh process has loaded after `code`; what that prints is left out."""
+    """The modules among `among` that a fresh process has loaded after `code`; the output of `code` is ignored."""
     report = f"import sys; print('LOADED', *sorted({set(among)!r} & set(sys.modules)))"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -37,7 +37,7 @@ def loaded_by(code, among):
 
 
 def test_import_loads_nothing_heavy():
-    """Neither the front door nor, behind it, any package."""
+    """Neither clusterjax itself nor any of its packages loads a heavy library."""
     code = "import clusterjax" + "".join(f", clusterjax.{name}" for name in PACKAGES)
     assert loaded_by(code, (*HEAVY, *JAX)) == set()
 
@@ -70,14 +70,14 @@ assert run() == 2
 
 
 def test_help_loads_neither_jax_nor_numpy():
-    """Every command with --help, the version, the list of figures, and a call that is wrong."""
+    """This holds for every command with --help, the version, the list of figures, and a wrong call."""
     every = commands()
     assert len(every) >= 10 and ("train", "language-model") in every and () in every
     assert loaded_by(HELP.format(commands=every), (*HEAVY, *JAX)) == set()
 
 
 def test_every_name_that_is_listed_is_there():
-    """What type checkers are told is what there is, and nothing else."""
+    """The names listed for type checkers are exactly the names that exist."""
     for module in (clusterjax, *(importlib.import_module(f"clusterjax.{name}") for name in PACKAGES)):
         source = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text("utf-8"))
         listed = {name.name: node.module for node in source.body for name in node.names}
@@ -116,7 +116,7 @@ cjx.simulate, cjx.iterate, cjx.Sphere, cjx.AttentionField, cjx.MultiHeadField, c
 cjx.pairwise_cosine, cjx.num_clusters, cjx.hemisphere, cjx.uniform_energy, cjx.uniform_growth_rates, cjx.Trajectory
 cjx.clustered_event, cjx.Retract
 """
-    # The tables of the series need special functions of scipy, and no more of it.
+    # The tables of the series need the special functions of scipy, and no other part of it.
     assert loaded_by(code, (*HEAVY, "scipy.stats", "scipy.optimize", "scipy.spatial")) == set()
 
 

@@ -1,4 +1,4 @@
-"""Every `eqx.Module`: no array hides in a static field, and each class is abstract or final."""
+"""In every `eqx.Module` no static field holds an array, and each class is abstract or final."""
 
 import dataclasses
 import importlib
@@ -21,7 +21,7 @@ import clusterjax
 import clusterjax as cjx
 
 
-# What a part may miss where its extra is not installed. Nothing else may keep a module from being looked at.
+# Only these libraries may be missing, where an extra is not installed; any other failed import is an error.
 OPTIONAL = {"flax", "transformers", "datasets", "safetensors", "xarray", "zarr", "matplotlib", "PIL"}
 
 
@@ -58,7 +58,7 @@ def is_static(field: dataclasses.Field) -> bool:
 
 
 def promises_array(hint: Any) -> bool:
-    """Whether an annotation, or a part of it, is an array type."""
+    """True if an annotation, or a part of it, is an array type."""
     if inspect.isclass(hint) and issubclass(hint, jax.Array | np.ndarray | jaxtyping.AbstractArray):
         return True
     if isinstance(hint, str):
@@ -83,7 +83,7 @@ def holds_array(value: Any) -> bool:
 
 
 def objects() -> tuple[eqx.Module, ...]:
-    """One of each kind of object that a user builds; a new kind of field, attention or layer is added here."""
+    """One object of each kind that a user builds; a new kind of field, attention or layer must be added here."""
     beta, eye = jnp.asarray(1.0), jnp.eye(3)
     times, steps = jnp.asarray([0.0, 1.0]), jnp.asarray([1.0, 2.0])
     attention = cjx.SoftmaxAttention(beta, query_key=eye, mask=cjx.WindowMask(2))
@@ -131,7 +131,7 @@ def test_no_static_field_promises_an_array():
 
 
 def test_no_object_has_a_static_array_or_a_python_number():
-    """A Python float inside a module is static under `filter_jit`, so that each of its values compiles anew."""
+    """A Python float inside a module is static under `filter_jit`, so that each new value compiles again."""
     for module in objects():
         assert not [name for name, value in static_values(module) if holds_array(value)]
         assert not [leaf for leaf in jtu.tree_leaves(module) if isinstance(leaf, float | complex)], module
@@ -146,7 +146,7 @@ def bases_of(cls: type) -> list[type]:
 
 
 def test_each_class_is_abstract_or_final():
-    """A class inherits from abstract classes alone, leaves no method open and overrides no method."""
+    """A class inherits only from abstract classes, implements every abstract method and overrides no method."""
     for cls in module_classes():
         name = full_name(cls)
         assert all(map(is_abstract, bases_of(cls))), f"{name} inherits from a final class; wrap instead of inheriting"
@@ -161,7 +161,7 @@ def test_each_class_is_abstract_or_final():
 
 
 class _Hidden(eqx.Module):
-    """What must not be: an array, a tuple of arrays and a promise of one, all static."""
+    """A module that breaks the rule: an array, a tuple of arrays and an annotation of an array, all static."""
 
     plain: Any = eqx.field(static=True)
     inside: Any = eqx.field(static=True)
@@ -171,7 +171,7 @@ class _Hidden(eqx.Module):
 
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 def test_the_checks_see_a_hidden_array():
-    """The checks above are held to a module that breaks the rule, alone and inside another."""
+    """The checks above find the arrays of a module that breaks the rule, and none in a correct module."""
     hidden = _Hidden(plain=jnp.ones(2), inside=(np.ones(2), "a"), promised=None, allowed=("a", 3))
     for module in (hidden, cjx.SoftmaxAttention(jnp.asarray(1.0), mask=cjx.FullMask())):
         hidden_arrays = {name for name, value in static_values(module) if holds_array(value)}

@@ -1,4 +1,4 @@
-"""Each planted fault still has its line, so that `make mutants` plants what it says."""
+"""The line of each planted fault still exists, so that `make mutants` plants the described fault."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Words and functions where an object is wanted: the message names the object, so that it can be copied."""
+"""Where a word or a function is given in place of an object, the message names the object, ready to be copied."""
 
 import jax.numpy as jnp
 import pytest

@@ -38,7 +38,7 @@ def cells(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
 
 
 def faults(script: Path) -> list[str]:
-    """What is wrong with the .ipynb beside a percent script."""
+    """The faults of the .ipynb beside a percent script."""
     pair = script.with_suffix(".ipynb")
     if not pair.exists():
         return [f"{pair.name} is missing; run make notebooks"]
@@ -59,7 +59,7 @@ CODE = re.compile(r"^```python$\n(.*?)^```$", re.M | re.S)
 
 
 def answers(script: Path) -> list[str]:
-    """The Markdown of each answer that is folded away."""
+    """The Markdown of each folded answer."""
     cells = read(script).cells
     return [found for cell in cells if cell.cell_type == "markdown" for found in ANSWER.findall(cell.source)]
 
@@ -92,11 +92,11 @@ def required(name: str, extras: set[str], found: set[tuple[str, frozenset[str]]]
             for requirement in requirements(name, extras):
                 required(canonicalize_name(requirement.name), requirement.extras, found)
         except metadata.PackageNotFoundError:
-            pass  # an extra that is not installed here, such as smollm2
+            pass  # an extra that is not installed, such as smollm2
     return {name for name, _ in found}
 
 
-# The first lines of a run: packages that the first cell does not name are not found.
+# The first lines of each run, which hide the packages that the first cell does not name.
 WITHOUT = """import sys
 from importlib.machinery import PathFinder
 
@@ -118,8 +118,9 @@ def with_answers(script: Path) -> str:
 
 
 def run(script: Path, folder: Path) -> subprocess.CompletedProcess:
-    """The script and its answers, from top to bottom at small sizes, outside the test's own jax configuration, in an
-    empty folder and without the packages that its first cell does not name."""
+    """Runs the script and its answers at small sizes, without the jax configuration of the tests, in an empty folder
+    and without the packages that the first cell does not name.
+    """
     present = required("clusterjax", extras(script), set())
     modules = metadata.packages_distributions().items()
     absent = {name for name, owners in modules if present.isdisjoint(map(canonicalize_name, owners))}

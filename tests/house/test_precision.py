@@ -1,7 +1,7 @@
-"""Products of float32 in full precision: accelerators round their factors to ten bits where nothing else is asked for.
+"""Products of float32 have full precision; accelerators round factors to ten bits unless a precision is requested.
 
-A processor does not, so that no other test would see it: what is asked for is read from the source and from the traced
-programs.
+A CPU does not round, so that no other test would notice: the requested precision is read from the source and from the
+traced programs.
 """
 
 import ast
@@ -26,7 +26,7 @@ from tests.helpers import sphere_tokens
 
 PACKAGE = Path(cjx.__file__).parent
 PRODUCTS = {"einsum", "matmul", "dot", "tensordot", "vdot", "inner", "convolve", "cov", "corrcoef", "dot_general"}
-# Modules of both libraries in which `@` is of NumPy's arrays.
+# Modules with both libraries in which `@` multiplies NumPy arrays.
 OF_NUMPY = {
     "_dynamics/modes.py", "_limits/sphere.py", "_model/causal_density.py", "_observables/clusters.py",
     "_observables/equiangular.py", "_observables/spectra.py", "design/_recover.py", "hardmax/_certificate.py",
@@ -36,8 +36,8 @@ OF_NUMPY = {
 
 
 def sources(words: str) -> Iterator[tuple[str, ast.Module]]:
-    """The modules with these words of what is called as a library; experiments run under
-    `jax.default_matmul_precision`.
+    """The modules of the library that contain `words`; experiments are excluded, because they run under
+    `jax.default_matmul_precision`, and so are plots.
     """
     for path in sorted(PACKAGE.rglob("*.py")):
         name, text = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")
@@ -65,7 +65,7 @@ def test_every_product_of_jax_names_its_precision():
 
 
 def test_the_operator_is_of_numpy():
-    """`@` cannot name a precision."""
+    """`@` cannot name a precision, so it may only multiply NumPy arrays."""
     found = set()
     for name, tree in sources(r" @=? "):
         imports = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -86,7 +86,7 @@ def programs_within(jaxpr) -> Iterator[jax.extend.core.Jaxpr]:
 
 
 def products_of(fn, *args) -> list[tuple]:
-    """The precision of every product of floats in the program of `fn(*args)`, derivatives and loops included."""
+    """The precision of every product of floats in the program of `fn(*args)`, including derivatives and loops."""
     arrays, rest = eqx.partition(args, eqx.is_array)
     traced = jax.make_jaxpr(lambda arrays: eqx.filter(fn(*eqx.combine(arrays, rest)), eqx.is_array))(arrays)
     return [
@@ -177,7 +177,7 @@ def test_programs_multiply_in_full_precision(name):
 
 
 def test_a_product_without_precision_is_found():
-    """Inside a loop, inside a derivative."""
+    """The product is inside a loop inside a derivative."""
     loop = lambda x: lax.fori_loop(0, 3, lambda _, y: x @ y, x)
     assert (lax.Precision.HIGHEST,) * 2 not in products_of(jax.jacfwd(loop), FORM)
     assert None in products_of(jax.jacfwd(loop), FORM)

@@ -1,4 +1,4 @@
-"""The examples of the README and of the pages in docs run as a reader would run them, and print what these say."""
+"""The examples of the README and of the pages in docs run as a reader would run them, and print the stated output."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.helpers import fresh_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-# Each example of these by itself. Those of docs/experiments.md and sweeps.md have tests of their own.
+# Each example of these pages runs by itself. The examples of docs/experiments.md and sweeps.md have tests of their own.
 PAGES = (
     "README.md",
     "docs/index.md",
@@ -23,7 +23,7 @@ PAGES = (
     "docs/sentiment.md",
     "docs/transformer.md",
 )
-# The examples of each of these build on each other.
+# The examples of each of these pages depend on earlier examples of the page.
 IN_ONE = (
     "docs/first_steps.md",
     "docs/scaling.md",
@@ -43,12 +43,12 @@ def examples(text: str) -> list[tuple[str, str]]:
     ]
 
 
-# As in conftest.py: `OPTIMISED=1` compiles as for users.
+# As in conftest.py, `OPTIMISED=1` compiles as for users.
 QUICK = {} if os.environ.get("OPTIMISED") else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
-# Runs programs one after the other and prints, as JSON, what each printed and how it ended. What one has compiled the
-# next one uses, and jax is imported once: most of the time of a small example.
+# The child runs programs in turn and prints the output and the error of each as JSON. One process imports jax once and
+# reuses compiled programs, which are most of the time of a small example.
 CHILD = """
 import contextlib, io, json, os, sys, tempfile, traceback
 for code in json.load(sys.stdin):
@@ -64,8 +64,9 @@ for code in json.load(sys.stdin):
 
 
 def run(programs: list[str], folder: Path, settings: dict[str, str] = QUICK) -> list[tuple[str, str]]:
-    """What each of these programs prints, and how it failed, if it did: in one fresh interpreter, each in a namespace
-    and an empty folder of its own."""
+    """The output of each program, and its error if it failed; one fresh interpreter runs all programs, each in its own
+    namespace and its own empty folder.
+    """
     if not programs:
         return []
     done = subprocess.run(
@@ -79,7 +80,7 @@ def run(programs: list[str], folder: Path, settings: dict[str, str] = QUICK) -> 
 
 
 def ends_alone(code: str) -> bool:
-    """Whether a program changes what a later one in the same interpreter would see."""
+    """True if a program changes settings that a later program in the same interpreter would see."""
     return re.search(r"jax\.config|os\.environ", code) is not None
 
 
@@ -87,13 +88,13 @@ CUT = "-- the end of an example --"
 
 
 def in_one(text: str) -> tuple[str, list[str]]:
-    """The examples of a page as one program, and what each must print."""
+    """The examples of a page as one program, and the output that each must print."""
     found = examples(text)
     return "".join(f"{code}\nprint({CUT!r})\n" for code, _ in found), [output.strip() for _, output in found]
 
 
 def programs_of(page: str) -> list[tuple[str, str, list[str]]]:
-    """The name of the page, a program of it and what its examples must print, for each program."""
+    """The name of the page, the program and the expected outputs of its examples, for each program of a page."""
     text = (ROOT / page).read_text("utf-8")
     if page in PAGES:
         return [(page, code, [output.strip()]) for code, output in examples(text)]
@@ -109,10 +110,10 @@ def assert_they_print_what_they_say(programs: list[tuple[str, str, list[str]]], 
         assert (printed[:-1] if CUT in told else printed) == expected, page
 
 
-@pytest.mark.exhaustive_cases(*PAGES[1:], *IN_ONE)  # what is read first is not left to `make exhaustive`
+@pytest.mark.exhaustive_cases(*PAGES[1:], *IN_ONE)  # the README, which is read first, is not left to `make exhaustive`
 @pytest.mark.parametrize("page", (*PAGES, *IN_ONE))
 def test_a_page_prints_what_it_says(page, tmp_path):
-    """Programs that change settings of jax run alone, compiled as for users: one of them is of rounding."""
+    """Programs that change settings of jax run alone, compiled as for users: one of them is about rounding."""
     programs = programs_of(page)
     assert_they_print_what_they_say([program for program in programs if not ends_alone(program[1])], tmp_path)
     for program in programs:
@@ -132,14 +133,14 @@ PROSE = ("README.md", *(page.relative_to(ROOT).as_posix() for page in sorted((RO
 
 
 def test_local_links_lead_somewhere():
-    """Every picture, file and heading that a page names is in the repository."""
+    """Every picture, file and heading to which a page links is in the repository."""
     missing, link = [], re.compile(r"\]\((?!https?://)([^)]+)|<img[^>]+src=\"(?!http)([^\"]+)\"")
     targets = [(page, "".join(parts)) for page in PROSE for parts in link.findall((ROOT / page).read_text("utf-8"))]
     for page, target in targets:
         path, _, heading = target.partition("#")
         file = (ROOT / page).parent / path if path else ROOT / page
-        # Pages that are made as the site is built, such as the reference, are looked at there (tests/site); where
-        # GitHub says what its workflows did is known to GitHub.
+        # Pages that the build of the site makes, such as the reference, are tested in tests/site; the results of
+        # workflows exist only on GitHub.
         if any(part in target for part in MADE) or target.startswith("../../actions/"):
             continue
         headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE) if heading and file.exists() else []
@@ -149,5 +150,5 @@ def test_local_links_lead_somewhere():
 
 
 def anchor(heading: str) -> str:
-    """The name that a heading gets on the page."""
+    """The anchor of a heading on its page."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

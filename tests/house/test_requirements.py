@@ -11,7 +11,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[2]
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = METADATA["project"]
-# What a distribution is imported as, where that is another name.
+# Names under which distributions are imported, where these differ.
 IMPORTED = {"pillow": "PIL", "huggingface-hub": "huggingface_hub"}
 FOR_USERS = ("plot", "probe", "smollm2", "sweep", "completion")
 
@@ -24,7 +24,7 @@ def libraries(requirements):
 def test_every_import_is_declared():
     graph = grimp.build_graph("clusterjax", include_external_packages=True, cache_dir=None)
     imported = {module for module in graph.modules if "." not in module} - {"clusterjax", "clusterjax_command"}
-    # jaxlib comes with jax, whose version decides it.
+    # jaxlib comes with jax, whose version determines it.
     imported -= sys.stdlib_module_names | {"jaxlib"}
     declared = libraries(PROJECT["dependencies"])
     for extra in FOR_USERS:
@@ -39,7 +39,7 @@ def test_every_requirement_has_a_floor():
 
 
 def test_the_wheel_says_that_it_is_typed():
-    """PEP 561: an empty `py.typed`, without which type checkers ignore the annotations of the package."""
+    """By PEP 561, type checkers ignore the annotations of a package without an empty `py.typed`."""
     assert (ROOT / "clusterjax" / "py.typed").read_bytes() == b""
     wheel = METADATA["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel == {"packages": ["clusterjax", "clusterjax_command"]}, "nothing is excluded"

@@ -1,4 +1,4 @@
-"""Short reprs that print no array, and summaries with the numbers that a reader wants."""
+"""A repr is short and prints no array, and a summary has the numbers that a reader wants."""
 
 import jax
 import numpy as np

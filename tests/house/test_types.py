@@ -1,4 +1,4 @@
-"""What public functions and constructors take has a type; where it is `Any`, the reason is given here."""
+"""Every parameter of public functions and constructors has a type; where it is `Any`, this file gives the reason."""
 
 import inspect
 import types
@@ -12,7 +12,7 @@ from tests.house.test_docs import NAMES
 HANDED_ON = "whatever the user's own function takes: it is handed on as it is"
 KEYWORDS = "keyword arguments of several types, which another constructor checks by name"
 
-# Each public parameter that may be anything, and why no type is narrower.
+# Each public parameter that may be anything, and the reason why its type is not narrower.
 ANYTHING = {
     "simulate args": HANDED_ON,
     "iterate args": HANDED_ON,
@@ -32,7 +32,7 @@ ANYTHING = {
 
 
 def is_anything(annotation: Any) -> bool:
-    """Whether a parameter of this annotation may be anything: `Any`, `Any | None`, or none."""
+    """True if a parameter with this annotation may be anything: `Any`, `Any | None`, or no annotation."""
     if annotation is inspect.Parameter.empty or annotation is Any:
         return True
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -41,7 +41,7 @@ def is_anything(annotation: Any) -> bool:
 
 
 def callables(name: str, value: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What users call: a function; of a class its constructor and its public methods."""
+    """The callables of a public name: a function itself, or the constructor and the public methods of a class."""
     if not inspect.isclass(value):
         yield name, value
         return
@@ -54,7 +54,7 @@ def callables(name: str, value: Any) -> Iterator[tuple[str, Callable[..., Any]]]
 
 
 def parameters(names: dict[str, Any]) -> dict[str, Any]:
-    """The annotation of each parameter of these names, by its own."""
+    """The annotation of each parameter of these callables, under the names of the callable and the parameter."""
     return {
         f"{called.removeprefix('clusterjax.')} {parameter.name}": parameter.annotation
         for name, value in names.items()

@@ -1,4 +1,4 @@
-"""Networks without a part, their heads as particles, and the fit of one to the other."""
+"""Networks without one of their parts, the heads of a network as particles, and the fit of particles to a network."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ LAYER = "encoder.albert_layer_groups.0.albert_layers.0."
 
 @pytest.fixture(scope="module")
 def tensors():
-    """Weights so small that a layer turns tokens a little, and particles follow with few steps."""
+    """Weights so small that a layer rotates tokens only a little, and particles follow with few steps."""
     return {name: 0.4 * array if "norm" not in name.lower() else array for name, array in tensors_of(SHARED).items()}
 
 
@@ -34,7 +34,7 @@ def model(tensors, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
-    """Three blocks, the first of them again as the fourth."""
+    """A T5 of three blocks that is deepened to four: its first block is applied again as the fourth."""
     with pytest.warns(UserWarning, match="is deepened to 4"):
         return probe.load(write(tmp_path_factory.mktemp("t5"), T5, tensors_of(T5)), dtype=jnp.float64, depth=4)
 
@@ -50,7 +50,7 @@ moved = jax.jit(lambda field, t, x: field(t, x))
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("config", (SHARED, ALBERT), ids=("shared", "groups"))
 def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
-    """Without biases, feed-forward and norms a layer is x + v(x), brought back to the sphere, v the field's."""
+    """Without biases, feed-forward and norms a layer is x + v(x), retracted to the sphere, with the field v."""
     tensors = {name: 0 * array if name.endswith("bias") else array for name, array in tensors_of(config).items()}
     model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
     hidden = np.asarray(probe.trace(probe.on_sphere(probe.without_feed_forward(model), 2.5), TEXTS.token_ids).hidden)
@@ -66,7 +66,7 @@ def test_a_step_of_the_particles_is_a_layer_on_the_sphere(config, tmp_path):
 
 
 def test_parts_are_removed(model, tensors):
-    """Against loops over words: no feed-forward but both norms; no norms but both sums."""
+    """The network equals loops over words without feed-forward but with both norms, and without norms."""
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden[2])
     silent = tensors | {
         f"{LAYER}ffn_output.{name}": 0 * tensors[f"{LAYER}ffn_output.{name}"] for name in ("weight", "bias")
@@ -84,12 +84,12 @@ def test_parts_are_removed(model, tensors):
     x = x + map_("ffn_output", np.vectorize(lambda v: networks.act("gelu_new", v))(map_("ffn", x)))
     found = np.asarray(probe.trace(probe.without_norms(model), *TEXTS).hidden[2])
     np.testing.assert_allclose(found[1], x, rtol=0, atol=1e-11)
-    np.testing.assert_array_equal(probe.trace(model, *TEXTS).hidden[2], hidden)  # the model is as it was
+    np.testing.assert_array_equal(probe.trace(model, *TEXTS).hidden[2], hidden)  # the original model is unchanged
 
 
 @pytest.mark.exhaustive
 def test_parts_of_t5_are_removed(tmp_path):
-    """Against loops over words: a block with feed-forward of zero, and one without norms."""
+    """The network equals loops over words, for a block whose feed-forward is zero and for a block without norms."""
     tensors = tensors_of(T5)
     model = probe.load(write(tmp_path, T5, tensors), dtype=jnp.float64)
     bias = networks.t5_bias(8, tensors["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"], 8, 10)
@@ -116,7 +116,7 @@ def test_parts_of_t5_are_removed(tmp_path):
 
 @pytest.mark.exhaustive
 def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
-    """With the bias of positions, another length in each block, and deeper than trained: x / r + v(x / r)."""
+    """With position bias, one norm per block and more depth than trained, a block is x / r + v(x / r)."""
     lengths, order = np.array([2.0, 3.0, 2.5]), [0, 1, 2, 0]
     held = probe.on_sphere(probe.without_feed_forward(t5), lengths)
     hidden = np.asarray(probe.trace(held, TEXTS.token_ids).hidden)
@@ -131,14 +131,14 @@ def test_a_step_of_the_particles_is_a_block_of_t5_on_the_sphere(t5):
             if layer < 3:
                 np.testing.assert_allclose(after * lengths[block], text[layer + 1], rtol=0, atol=1e-5)
                 assert np.abs(after - np.asarray(x + unbiased(layer + 0.5, x, None))).max() > 1e-3
-            else:  # the last norm scales what comes out
+            else:  # the last norm scales the output
                 scale = np.asarray(t5.network.norm.scale[...])
                 np.testing.assert_allclose(unit(after * scale), unit(text[4]), rtol=0, atol=1e-5)
 
 
 @pytest.mark.exhaustive
 def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
-    """Time and beta are those of a fit to the other texts, the curves those of these texts with them."""
+    """Time and beta equal a fit to the other texts, and the curves belong to the given texts."""
     other = many_texts(2, 8, seed=8)
     options = {"fit_steps": 3, "batch_size": 2, "steps_per_layer": 2}
     apart = probe.bridge(model, TEXTS, fit_on=other, **options)
@@ -154,7 +154,7 @@ def test_what_is_fitted_to_other_texts_is_measured_on_these(model):
 
 @pytest.mark.exhaustive
 def test_a_killed_bridge_goes_on_bit_for_bit(model, tmp_path):
-    """Killed in the fit; and more steps of the fit begin where fewer ended. Another network is refused."""
+    """A fit that was killed or ended after fewer steps resumes with the same bits; other settings are refused."""
 
     class Killed(Exception):
         pass
@@ -184,7 +184,7 @@ def curves(particles, log_scales):
 
 @pytest.mark.exhaustive
 def test_the_derivative_is_that_of_the_curve(particles):
-    """Exact, against central differences of fourth order, over batches of which the last is filled up."""
+    """The exact derivative equals central differences of fourth order, over batches of which the last is padded."""
     at, step = np.array([0.1, -0.2]), 1e-3
     there, slopes = particles.curves(at)
     assert slopes.shape == (*there.shape, 2) == (3, 5, 2)
@@ -213,7 +213,7 @@ def test_what_was_planted_is_found(particles):
 
 
 class _Drawn:
-    """In place of particles: curves that fall to a limit as beta goes to 0, and that are not finite from a time on."""
+    """A substitute for particles: its curves are 1 + time + beta, and not finite at large times."""
 
     steps_per_layer = 1
 
@@ -226,8 +226,7 @@ class _Drawn:
 
 
 def test_the_fit_ends_at_the_edge_and_turns_back_from_infinity():
-    """No time and beta are small enough for curves that stay above their target; steps that overflow are taken back,
-    and the fit never comes to its end."""
+    """Curves above their target drive time and beta to zero; overflowing steps are undone, without convergence."""
     fit = fit_scales(_Drawn(), np.full((2, 3), 0.5), 60, 0.5, lambda line: None)
     assert fit.converged and len(fit.losses) < 20 and 0.25 < fit.losses.min() < 0.251
     fit = fit_scales(_Drawn(), np.full((2, 3), 6.0), 30, 3.0, lambda line: None)
@@ -236,7 +235,7 @@ def test_the_fit_ends_at_the_edge_and_turns_back_from_infinity():
 
 
 def test_the_bridge(model):
-    """Curves start from one number, have errors over texts, and the fit is no worse than what it started from."""
+    """All curves start at the same number and have errors over texts, and the fit is better than its start."""
     said = []
     found = probe.bridge(model, TEXTS, fit_steps=5, batch_size=3, steps_per_layer=1, say=said.append)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
@@ -296,7 +295,7 @@ def test_bad_arguments(model):
 
 @pytest.mark.exhaustive
 def test_a_block_that_is_applied_twice_has_one_radius(t5):
-    """The root mean square, over texts and over the layers of a block, of the median length that enters it."""
+    """The radius is the root mean, over texts and over the layers of a block, of the median squared norm of inputs."""
     found = probe.bridge(t5, TEXTS, fit_steps=1, batch_size=3, steps_per_layer=1)
     hidden = np.asarray(probe.trace(t5, *TEXTS).hidden)
     squares = [[np.median((x[m] ** 2).sum(-1)) for x in text[:4]] for text, m in zip(hidden, TEXTS.mask, strict=True)]

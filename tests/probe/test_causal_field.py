@@ -1,4 +1,4 @@
-"""The particles of causal networks: masks, rotation and grouped heads against double loops, and the bridge to them."""
+"""The particles of causal networks and the bridge to them: masks, rotation and grouped heads equal double loops."""
 
 import json
 
@@ -28,10 +28,10 @@ RADII = np.array([4.0, 6.0, 5.0])
 CAUSAL = lambda i, j: j <= i
 WINDOW = lambda i, j: i - 3 < j <= i
 X = sphere_tokens(11, N, D)
-# Repeated and opposite tokens, and a first one that others share.
+# Repeated and opposite tokens, where other tokens coincide with the first token.
 HEAPS = jnp.stack([X[0], X[0], -X[0], X[1], X[1], X[0]])
 CONFIGS = {
-    # Windows in some layers, which the particles leave out; in all of them, which they have; and in none.
+    # Windows in some layers, which the particles ignore; windows in all layers, which the particles have; no windows.
     "llama, some windows": (LLAMA, CAUSAL),
     "llama, windows": (LLAMA | {"layer_types": ["sliding_attention"] * 3}, WINDOW),
     "gpt2": (GPT2, CAUSAL),
@@ -40,13 +40,13 @@ ROTATED = "llama, some windows"
 
 
 def tensors_of_small(config):
-    """Small maps, so that a layer turns the particles a little."""
+    """The maps are so small that a layer rotates the particles only a little."""
     kept = lambda name: "norm" in name or "ln_" in name or "embed" in name or name.startswith("w")
     return {name: array if kept(name) else 0.5 * array for name, array in tensors_of(config).items()}
 
 
 def velocity_of(config, tensors, allowed, beta=1.0, turned=True, radii=RADII):
-    """velocity(t, x) of the particles of a network, from its tensors by loops; layer k from t = k on."""
+    """velocity(t, x) of the particles of a network, by loops over its tensors; layer k acts from t = k on."""
 
     def velocity(t, x):
         block = min(int(t), 2)
@@ -87,7 +87,7 @@ moved = jax.jit(lambda field, t, x: field(t, x))
 
 @pytest.mark.exhaustive_cases("gpt2", "llama, some windows")
 def test_velocities_are_double_loops(network):
-    """In each layer, for several inverse temperatures, on generic tokens and on heaps."""
+    """Velocities equal loops in each layer, for several inverse temperatures, on generic tokens and on heaps."""
     model, config, tensors, allowed = network
     for beta, layers in ((1.0, (0, 1, 2)), (0.0, (1,)), (4.0, (2,))):
         field = probe.particle_field(model, RADII, beta=beta, n=N)
@@ -96,7 +96,7 @@ def test_velocities_are_double_loops(network):
             for x in (X, HEAPS):
                 found = moved(field, layer + 0.5, x)
                 np.testing.assert_allclose(found, expected(layer, np.asarray(x)), rtol=0, atol=1e-12)
-    # Attention is not uniform: the mask and the rotation are seen.
+    # Attention is not uniform, so that the test would notice another mask or rotation.
     other = velocity_of(config, tensors, lambda i, j: True)(1, np.asarray(X))
     assert np.abs(velocity_of(config, tensors, allowed)(1, np.asarray(X)) - other).max() > 1e-2
 
@@ -111,7 +111,7 @@ def test_without_a_number_of_tokens_places_are_left_out(rotated):
 
 @pytest.mark.exhaustive_cases("gpt2", "llama, some windows")
 def test_a_mask_that_was_given_is_that_of_the_particles(network):
-    """`with_mask` replaces the windows of all layers, here and in the network."""
+    """`with_mask` replaces the windows of all layers, both in the particles and in the network."""
     model, config, tensors, _ = network
     for mask, allowed in (
         (cjx.SinkMask(2, 1), lambda i, j: j <= i and (i - j < 2 or j < 1)),
@@ -125,7 +125,7 @@ def test_a_mask_that_was_given_is_that_of_the_particles(network):
 def test_a_step_of_the_particles_is_a_layer_of_the_network(tmp_path):
     """Without feed-forward and biases a layer is r (x + v), with v the velocity before its projection."""
     config = CONFIGS["llama, windows"][0]
-    # The norm adds eps to the mean square of an entry, which is r^2 / d; the particles have none.
+    # The norm adds eps to the mean square of an entry, which is r^2 / d; the particles have no eps.
     config = config | {"rms_norm_eps": 1e-14}
     tensors = {key: 0 * part if key.endswith("bias") else part for key, part in tensors_of_small(config).items()}
     model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
@@ -141,7 +141,7 @@ def test_a_step_of_the_particles_is_a_layer_of_the_network(tmp_path):
 
 @pytest.mark.exhaustive
 def test_the_language_model_of_the_package():
-    """Rotary positions and pre-norm blocks: the mask and the angles are those of the model."""
+    """In a model with rotary positions and pre-norm blocks the particles have the mask and the angles of the model."""
     model = transformer.LanguageModel.random(
         jr.key(0), 30, D, 2, 20, 2, positions=None, relative=transformer.RotaryPositions(6, 100.0), scale=0.5,
         dtype=jnp.float64,
@@ -152,7 +152,7 @@ def test_the_language_model_of_the_package():
     side = lambda part: np.concatenate(list(part), axis=1).T
     turn = lambda rows: networks.rotated(rows, 6, {"rope_type": "default", "rope_theta": 100.0})
     for layer in (0, 1):
-        # The queries hold the scale 1 / sqrt(k) that the loops apply.
+        # The queries contain the scale 1 / sqrt(k), which the loops apply themselves.
         query = np.sqrt(6) * matrices.scale * side(matrices.query[layer])
         expected = reference.block_of_decoder(
             np.asarray(X), np.ones(D), query, side(matrices.key[layer]), side(matrices.value[layer]),
@@ -163,7 +163,7 @@ def test_the_language_model_of_the_package():
 
 
 def curve_of(velocity, start, steps, last):
-    """The mean cosines of one text at each level, from the particles by loops; the last norm scales the last level."""
+    """The mean cosines of one text at each level, from particles by loops; the last norm scales the last level."""
     xs = reference.bogacki_shampine(start, velocity, 3, steps)
     xs[-1] = xs[-1] * last
     return [np.mean(probes.cosines(x, np.ones(len(x), bool))) for x in xs]
@@ -174,7 +174,7 @@ OPTIONS = {"fit_steps": 3, "batch_size": 3, "steps_per_layer": 2, "uniform": Tru
 
 @pytest.mark.exhaustive
 def test_the_bridge_of_a_causal_network(rotated):
-    """Radii, and the curves of particles as they come, fitted, and of beta 0, from the embedded tokens by loops."""
+    """Radii and the curves of the particles, as given, fitted and at beta 0, equal loops from the embedded tokens."""
     model, config, tensors, allowed = rotated
     found = probe.bridge(model, TEXTS, **OPTIONS)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
@@ -189,7 +189,7 @@ def test_the_bridge_of_a_causal_network(rotated):
         "particles": (1.0, 1.0), "fitted": (found.time_per_layer, found.beta), "uniform": (found.time_uniform, 0.0),
     }  # fmt: skip
     for name, (time, beta) in made.items():
-        # Time is a factor of the velocity, and so of the length by which it is divided.
+        # The time multiplies the velocity, which is proportional to 1 / radius.
         velocity = velocity_of(config, tensors, allowed, beta, radii=found.radius / time)
         for text, word in enumerate(TEXTS.mask):
             start = np.array([reference.unit(x) for x in hidden[text, 0][word]])
@@ -202,7 +202,7 @@ def test_the_bridge_of_a_causal_network(rotated):
 
 @pytest.mark.exhaustive
 def test_beta_stays_zero_where_it_begins(rotated):
-    """The fit of time alone finds the time of a curve of its own."""
+    """A fit of the time at beta = 0 recovers the time of such a curve."""
     particles = Particles.make(rotated[0], TEXTS, RADII, 3, 2)
     target = particles.curves(np.array([0.4, -np.inf]))[0]
     fit = fit_scales(particles, target, 20, 0.5, lambda line: None, begin=UNIFORM)
@@ -218,7 +218,7 @@ def settings_of(file):
 
 @pytest.mark.exhaustive
 def test_the_file_of_a_fit_says_mask_and_rotation(rotated, tmp_path):
-    """A file without these marks, as one written before particles were causal or rotated, is refused."""
+    """A file without these marks, such as a file of an earlier version, is refused."""
     options = OPTIONS | {"fit_steps": 1}
     first = probe.bridge(rotated[0], TEXTS, store=tmp_path, **options)
     again = probe.bridge(rotated[0], TEXTS, store=tmp_path, **options)
@@ -236,7 +236,7 @@ def test_the_file_of_a_fit_says_mask_and_rotation(rotated, tmp_path):
 
 
 def test_marks_of_a_field(networks_by_name, tmp_path):
-    """An ALBERT, whose particles are neither causal nor rotated, has none, so that its older files are still read."""
+    """An ALBERT, whose particles are neither causal nor rotated, has no marks, so that older files can be read."""
     albert = probe.load(write(tmp_path, SHARED, tensors_of(SHARED)), dtype=jnp.float64)
     assert _marks(probe.particle_field(albert, 2.0, n=N)) == {}
     model = lambda name: networks_by_name[name][0]
@@ -246,7 +246,7 @@ def test_marks_of_a_field(networks_by_name, tmp_path):
 
 
 def test_the_hash_of_a_network_is_that_of_another_process(rotated):
-    """The activation of a language model is a function, by its name and not by where it lies in memory."""
+    """The hash depends on the name of the activation of a language model, and not on the address of the function."""
     said = repr(_sizes_said(probe.load("language-model").network.sizes))
     assert "gelu" in said and " at 0x" not in said
     assert _sizes_said(rotated[0].network.sizes) is rotated[0].network.sizes
@@ -254,7 +254,7 @@ def test_the_hash_of_a_network_is_that_of_another_process(rotated):
 
 @pytest.mark.exhaustive
 def test_networks_that_differ_in_masks_and_parts_have_files_of_their_own(rotated, tmp_path):
-    """What is no weight is in the hash of a network too: who attends to whom, and which part is knocked out."""
+    """The hash of a network also depends on its masks and its knocked-out parts, which are not weights."""
     model = rotated[0]
     texts = probe.Encoded(TEXTS.token_ids, TEXTS.mask)
     changed = [
@@ -275,7 +275,7 @@ def test_networks_that_differ_in_masks_and_parts_have_files_of_their_own(rotated
 
 @pytest.mark.exhaustive
 def test_runs_are_steps_of_double_loops(rotated):
-    """`simulate` by the normalised Euler scheme, over all three layers."""
+    """`simulate` with the normalised Euler scheme equals loops over all three layers."""
     model, config, tensors, allowed = rotated
     ts = np.array([0.0, 1.0, 2.0, 3.0])
     run = cjx.simulate(
@@ -289,7 +289,7 @@ def test_runs_are_steps_of_double_loops(rotated):
 
 @pytest.mark.exhaustive
 def test_the_first_particle_moves_by_itself(rotated):
-    """Its path is e^{tV} x / |e^{tV} x| in each layer, V the sum over heads, whatever the other tokens are."""
+    """The first particle follows e^{tV} x / |e^{tV} x| in each layer, V the sum over heads, for any other tokens."""
     model, config, tensors, allowed = rotated
     field, ts = probe.particle_field(model, RADII, n=N), jnp.arange(4.0)
     runs = [
@@ -301,12 +301,12 @@ def test_the_first_particle_moves_by_itself(rotated):
     ]  # fmt: skip
     expected = [np.asarray(X[0])]
     for block in range(3):
-        # V from the tensors: columns are what the block writes of each axis, (W_O W_V s) sqrt(d) / r.
+        # V follows from the tensors: it is (W_O W_V s) sqrt(d) / r, and acts on columns.
         part, output, scale = (
             np.asarray(tensors[f"model.layers.{block}.{name}.weight"], float)
             for name in ("self_attn.v_proj", "self_attn.o_proj", "input_layernorm")
         )
-        # Heads 0, 1 have the first of the two heads of values, heads 2, 3 the second.
+        # Heads 0 and 1 use the first of the two heads of values, heads 2 and 3 the second.
         value = output @ part.reshape(2, 6, D)[[0, 0, 1, 1]].reshape(24, D) * scale
         value = np.sqrt(D) / RADII[block] * value
         moved = velocity_of(config, tensors, allowed)(block, expected[-1][None])[0]
@@ -314,6 +314,6 @@ def test_the_first_particle_moves_by_itself(rotated):
         expected.append(reference.unit(scipy.linalg.expm(value) @ expected[-1]))
     for run in runs:
         np.testing.assert_allclose(run, expected, rtol=0, atol=1e-7)
-    # The next one does see others.
+    # The second particle does depend on others.
     x = jnp.concatenate([X[:1], -2 * X[1:]])
     assert np.abs(np.asarray(field(0.0, X) - field(0.0, x)))[1].max() > 1e-2

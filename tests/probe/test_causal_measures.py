@@ -1,4 +1,4 @@
-"""The first token, heads of a place, losses, and similarity without some tokens, against loops."""
+"""The first token, heads that attend to one place, losses, and similarity without some tokens equal loops."""
 
 import dataclasses
 import math
@@ -15,11 +15,11 @@ from tests.probe_cases import kinds, tiny
 from tests.reference import probes as reference
 
 
-# Five tokens at least, so that some are left when others are not counted.
+# Texts have at least five tokens, so that some tokens are left when others are excluded.
 TEXTS = probe.Encoded(
     np.random.default_rng(8).integers(1, 30, (5, 12)), np.arange(12)[None, :] < np.array([9, 5, 12, 7, 9])[:, None]
 )
-# The mask of each layer: all pairs, those of the past, and those of a window of three, where the layer slides.
+# The mask of each layer: all pairs, pairs with the past, or a causal window of three, where the layer has a window.
 FULL, CAUSAL, WINDOW = (lambda i, j: True), (lambda i, j: j <= i), (lambda i, j: i - 3 < j <= i)
 MASKS = {"shared albert": [FULL] * 4, "bert": [FULL] * 3, "gpt2": [CAUSAL] * 3, "llama": [WINDOW, CAUSAL, WINDOW]}
 
@@ -36,7 +36,7 @@ def causal():
 
 
 def assert_averages(found, each):
-    """Values, mean and error of an `Average` are those of these values, (texts, ...)."""
+    """Values, mean and error of an `Average` equal the statistics of these values, (texts, ...)."""
     mean, spread = reference.average(each)
     np.testing.assert_allclose(found.values, each, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10, atol=1e-12)
@@ -56,7 +56,7 @@ def test_the_first_token_is_that_of_a_loop(case):
 
 
 def test_apart_is_sure():
-    """A ratio of 20 ± 1 is above 10 and above 17.9, but not surely above 18.5; one text is never sure."""
+    """A ratio of 20 ± 1 is surely above 10 and above 17.9, but not surely above 18.5; a single text is never sure."""
     ratio = lambda values: probe.Average(np.array([np.mean(values)]), np.array([np.std(values, ddof=1)]), len(values))
     found = probe.FirstToken(*[ratio([19.0, 21.0])] * 5)
     assert [bool(found.apart(times)[0]) for times in (10.0, 17.9, 18.5)] == [True, True, False]
@@ -69,7 +69,7 @@ def test_apart_is_sure():
 
 @pytest.mark.exhaustive_cases("gpt2")
 def test_heads_of_places_are_those_of_a_loop(case):
-    """Mass, baseline under the mask of each layer, and excess, of four places and a separator of two ids."""
+    """Mass, baseline under each layer's mask, and excess equal loops, for four places and a separator of two ids."""
     model, masks, traced = case
     found, attention = probe.position_heads(model, TEXTS, separators={"odd": (3, 5)}, batch_size=2), traced.attention
     separator = np.isin(TEXTS.token_ids, (3, 5))
@@ -89,7 +89,7 @@ def test_heads_of_places_are_those_of_a_loop(case):
 
 
 def test_heads_that_are_one_place():
-    """A head that attends to the token before has mass 1 there, and a uniform one excess 0 everywhere."""
+    """A head that attends to the previous token has mass 1 there; a uniform head has the uniform mass at each place."""
     n = 6
     previous = np.eye(n, k=-1)
     previous[0, 0] = 1
@@ -104,7 +104,7 @@ def test_heads_that_are_one_place():
 
 
 def test_places_under_another_mask(causal):
-    """The baseline is that of the mask that the network was given: a window of two has two tokens to choose of."""
+    """The baseline belongs to the mask that the network was given: a window of two allows two tokens."""
     found = probe.position_heads(probe.with_mask(causal, cjx.WindowMask(2, causal=True)), TEXTS)
     for place in ("previous", "self"):
         np.testing.assert_allclose(found.baseline[place].values, 0.5, rtol=1e-14)
@@ -113,13 +113,13 @@ def test_places_under_another_mask(causal):
 
 @pytest.mark.exhaustive
 def test_losses_under_another_mask(causal):
-    """A window of all tokens changes nothing, a short one changes what it cuts off; one that looks ahead is refused."""
+    """A window of all tokens changes no loss, a short one only where it hides tokens; a look-ahead mask is refused."""
     plain = probe.token_losses(causal, TEXTS)
     masked = lambda mask: probe.token_losses(probe.with_mask(causal, mask), TEXTS)
     np.testing.assert_allclose(masked(cjx.WindowMask(12, causal=True)), plain, rtol=1e-12)
     short, kept = masked(cjx.WindowMask(3, causal=True)), masked(cjx.SinkMask(3, kept=1))
-    # The loss at place i is of token i + 1, which is read from place i: three tokens are in sight up to place 2, and
-    # with the first one kept, four up to place 3.
+    # The loss at place i belongs to token i + 1 and is read at place i: a window of three hides nothing up to place 2,
+    # and with the first token kept, nothing up to place 3.
     for found, same in ((short, 3), (kept, 4)):
         np.testing.assert_allclose(found[:, :same], plain[:, :same], rtol=1e-12)
         assert np.nanmin(np.abs(found[:, same:] - plain[:, same:])) > 1e-12
@@ -137,7 +137,7 @@ def test_losses_under_another_mask(causal):
     ],
 )
 def test_similarity_without_some_tokens(case, options, kept, tmp_path):
-    """It is that of the same hidden states under a smaller mask; the network has read all tokens."""
+    """Similarity equals that of the same hidden states under a smaller mask: the network still reads all tokens."""
     model, _, traced = case
     found = probe.similarity_histograms(model, TEXTS, bins=9, near=0.4, batch_size=2, **options)
     expected = probe.similarity_of_hidden(traced.hidden, kept(*TEXTS), bins=9, near=0.4)
@@ -150,7 +150,7 @@ def test_similarity_without_some_tokens(case, options, kept, tmp_path):
 
 
 def test_losses_are_those_of_a_loop(causal):
-    """The softmax of the scores at the place before, in a batch of any size; NaN after the end of a text."""
+    """Losses equal the softmax of the scores at the previous place, in any batch, and are NaN after the text's end."""
     found = probe.token_losses(causal, TEXTS, batch_size=2)
     scores = np.asarray(causal.logits(probe.trace(causal, *TEXTS).hidden[:, -1]))
     assert found.shape == (5, 11)

@@ -1,4 +1,4 @@
-"""What comes next: against the softmax of the scores of each text alone, by the chain rule in a loop."""
+"""Predictions of next tokens equal the softmax of the scores of each text alone, by the chain rule in a loop."""
 
 import json
 
@@ -22,7 +22,7 @@ def model():
 
 
 def expected(model, ids):
-    """The log probabilities of what follows each of these tokens, by a sum over the vocabulary."""
+    """The log probabilities after each of these tokens, by a sum over the vocabulary."""
     hidden = probe.trace(model, np.array([ids])).hidden[:, -1]
     scores = np.asarray(model.logits(hidden), np.float64)[0]
     return scores - np.log(np.sum(np.exp(scores), axis=1, keepdims=True))
@@ -38,13 +38,13 @@ def test_the_next_words_are_those_of_the_scores(model):
 
 
 @pytest.mark.exhaustive_cases("c")
-@pytest.mark.parametrize("start", ("c", "cdefghijklmnopqr"))  # both sides of a multiple of the padded lengths
+@pytest.mark.parametrize("start", ("c", "cdefghijklmnopqr"))  # on both sides of a multiple of the padded lengths
 def test_a_continuation_is_the_product_of_its_tokens(model, start):
     ids = [ord(letter) - ord("a") for letter in start]
     one_by_one = expected(model, [*ids, 6, 3])[[-3, -2, -1], [6, 3, 3]]
     found = probe.continuation_log_prob(model, start, "gdd")
     np.testing.assert_allclose(found, sum(one_by_one), rtol=2e-6)
-    # Beside longer ones, and in another order.
+    # The value is the same beside longer continuations, and in another order.
     several = probe.continuation_log_prob(model, start, ["g", "gddddddd", "gdd"])
     np.testing.assert_allclose(several[[0, 2]], [one_by_one[0], found], rtol=2e-6)
     assert several.shape == (3,) and several[1] < found < several[0]
@@ -56,7 +56,7 @@ def test_all_that_may_follow_adds_up_to_one(model):
 
 
 def test_a_text_whose_pieces_change_keeps_its_own(model):
-    """ "a" and "b" together are another token: the text stays a, and the continuation is b."""
+    """The letters "a" and "b" together are another token; the text still ends with a, and the continuation is b."""
     np.testing.assert_allclose(probe.continuation_log_prob(model, "ca", "b"), expected(model, [2, 0])[-1, 1], rtol=2e-6)
 
 
@@ -85,7 +85,7 @@ def test_bad_calls():
 
 
 def test_a_mask_that_looks_ahead_is_blamed_and_not_the_network():
-    """Every measure of what comes next refuses it, and takes a window that ends at the token itself."""
+    """Every measure of next tokens refuses such a mask, and accepts a window that ends at the token itself."""
     model = causal_model()
     ahead, back = (probe.with_mask(model, cjx.WindowMask(4, causal=causal)) for causal in (False, True))
     calls = (
@@ -101,8 +101,8 @@ def test_a_mask_that_looks_ahead_is_blamed_and_not_the_network():
         probe.next_words(back, "ab")
 
 
-# A word that the seam cuts, "wor" and "ld", is one piece where it stands whole. By how words are written: how the text
-# and what follows are to be cut.
+# The word "world" is one piece when it is whole, but the seam between text and continuation divides it. For each way of
+# writing words: the pieces of the text and of the continuation.
 PIECES = {
     "blanks are letters": (["h", "e", "l", "l", "o", "▁", "wor"], ["ld", "▁foo"]),
     "a blank before each text": (["▁", "h", "e", "l", "l", "o", "▁", "wor"], ["ld", "▁foo"]),
@@ -113,7 +113,7 @@ ADDED = {"none": ([], []), "a begin": (["<s>"], []), "both": (["<s>"], ["</s>"])
 
 
 def cutter(kind, added):
-    """A tokenizer of the library tokenizers that cuts words so, and adds these special tokens."""
+    """A tokenizer of the library tokenizers that cuts words in this way and adds these special tokens."""
     unions = ["wo", "wor", "ld", "world", "fo", "foo"]
     if kind == "parts of words":
         words = [*SPECIAL, *"helowrdf", *(f"##{letter}" for letter in "helowrdf"), "wor", "##ld", "world", "foo"]
@@ -137,7 +137,7 @@ def cutter(kind, added):
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """A network of transformers, and its folder."""
+    """A network of transformers and its folder."""
     folder = tmp_path_factory.mktemp("llama")
     return folder, save_twin(folder, "LlamaForCausalLM", {
         "model_type": "llama", "vocab_size": 30, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2,
@@ -152,7 +152,7 @@ def llama(tmp_path_factory):
 @pytest.mark.parametrize("added", ADDED)
 @pytest.mark.parametrize("kind", PIECES)
 def test_no_special_token_stands_at_the_seam(llama, kind, added, capsys):
-    """Against torch: the text begins as the tokenizer says, does not end, and goes on within its word."""
+    """As in PyTorch, a text starts with its special tokens, does not end with any, and continues within its word."""
     torch = pytest.importorskip("torch")
     folder, twin = llama
     tokenizer = cutter(kind, added)
@@ -181,7 +181,7 @@ def test_no_special_token_stands_at_the_seam(llama, kind, added, capsys):
 
 
 def test_pieces_that_join_and_those_that_are_unknown():
-    """A blank before the continuation; one at the end of the text; a word that is not known, which a longer one is."""
+    """A blank begins the continuation, or ends the text; or the text ends in an unknown word that continues."""
 
     def encode(kind, text, more):
         model = causal_model()
@@ -194,9 +194,9 @@ def test_pieces_that_join_and_those_that_are_unknown():
     assert encode("a blank before each text", "wor ", "foo") == [["<s>", "▁", "wor", "▁"], ["foo"]]
     assert encode("parts of words", "foo xy", "z world") == [["<s>", "foo", "<unk>"], ["<unk>", "world"]]
     assert encode("parts of words", "foo </s>", "world") == [["<s>", "foo", "</s>"], ["world"]]
-    # Every ending of such a text joins what follows.
+    # Here every ending of the text would merge with the continuation.
     assert encode("a blank before each text", "f", "oo") == [["<s>", "▁", "f"], ["o", "o"]]
     assert encode("parts of words", "f", "oo") == [["<s>", "f"], ["##o", "##o"]]
-    # A text that is what the tokenizer adds.
+    # Here the text is itself a special token that the tokenizer adds.
     assert encode("parts of words", "<s>", "foo") == [["<s>", "<s>"], ["foo"]]
     assert encode("parts of words", "</s>", "foo") == [["<s>", "</s>"], ["foo"]]

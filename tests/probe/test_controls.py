@@ -1,4 +1,4 @@
-"""Random weights and shuffled tokens: what stays as it is, and a verdict with an error bar."""
+"""Controls by random weights and shuffled tokens: the properties that they keep, and a verdict with an error bar."""
 
 import functools
 
@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 
 @pytest.mark.exhaustive
 def test_the_three_runs_and_their_differences(model):
-    """Each is the measurement by hand; differences are paired by text, and random weights add their own spread."""
+    """Each run equals a call of the measure; differences are paired by text, and random weights add a spread."""
     found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2)
     np.testing.assert_array_equal(found.trained.cosine.values, measure(model, TEXTS).cosine.values)
     trained, shuffled = found.trained.cosine.values, found.shuffled.cosine.values
@@ -50,7 +50,7 @@ def test_the_three_runs_and_their_differences(model):
     np.testing.assert_allclose(found.beyond_shuffled.freedom, 5, rtol=1e-12)
     assert found.z == min(found.beyond_shuffled.z[-1], found.beyond_random.z[-1])
     chances = [stats.t.sf(one.z[-1], one.freedom[-1]) for one in (found.beyond_shuffled, found.beyond_random)]
-    sigmas = float(stats.norm.isf(max(chances)))  # as unlikely under a normal distribution
+    sigmas = float(stats.norm.isf(max(chances)))  # equally unlikely under a normal distribution
     assert found.clusters_beyond_controls == (sigmas > 2)
     assert found._replace(sigmas=sigmas - 1e-6).clusters_beyond_controls
     assert not found._replace(sigmas=sigmas + 1e-6).clusters_beyond_controls
@@ -58,7 +58,7 @@ def test_the_three_runs_and_their_differences(model):
 
 @pytest.mark.exhaustive
 def test_errors_are_over_the_units_of_texts(model):
-    """Of six texts of three articles: the error is the clustered one, in all comparisons, and the freedom two."""
+    """For six texts from three articles errors are clustered, and shuffled tokens give two degrees of freedom."""
     articles = np.array([5, 5, 3, 3, 8, 8])
     found = probe.controls(measure, model, TEXTS, key=jr.key(0), draws=2, units=articles)
     apart = found.trained.cosine.values - found.shuffled.cosine.values
@@ -74,7 +74,7 @@ def test_errors_are_over_the_units_of_texts(model):
 
 
 def test_few_draws_need_more():
-    """At 2 sigmas two texts must be 14 errors above, by the table of Student; many only 2. Heads are all asked."""
+    """By Student's table, 2 sigmas are 14 errors for two texts and 2 for many; every head must exceed its threshold."""
     one = probe.Comparison(np.zeros(4), np.ones(4), np.array([2.01, 13.9, 14.0, 1.99]), np.array([np.inf, 1, 1, 1e9]))
     assert one.exceeds(2.0).tolist() == [True, False, True, False]
     heads = one._replace(z=np.array([[3.0, 3.0], [3.0, 1.0]]), freedom=np.inf)
@@ -85,7 +85,7 @@ def test_few_draws_need_more():
 
 @pytest.mark.exhaustive
 def test_one_network_proves_nothing(model):
-    """What random networks differ by is not known from one: no error, and no verdict."""
+    """The spread of random networks is unknown from one network: the comparison has no error and no verdict."""
     apart = iter((9.0, 1.0, 1.0))
     made = lambda mean: np.linspace(mean, mean + 1e-3, 18).reshape(6, 3) ** 2
     far = lambda model, texts: (lambda rows: probe.Average(rows[0], rows[0], 6, rows))(made(next(apart)))
@@ -97,7 +97,7 @@ def test_one_network_proves_nothing(model):
 @pytest.mark.exhaustive_cases("t5")
 @pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
 def test_what_was_removed_stays_removed(config, tmp_path):
-    """Random weights of a network without a part are those of the network, without that part."""
+    """Drawing random weights and removing a part of the network commute."""
     model = load(config, tmp_path)
     for part in (probe.without_norms, probe.without_feed_forward, lambda model: probe.on_sphere(model, 2.0)):
         one, other = probe.randomise(part(model), jr.key(1)), part(probe.randomise(model, jr.key(1)))
@@ -111,7 +111,7 @@ def test_what_was_removed_stays_removed(config, tmp_path):
 
 
 def test_a_start_of_ones_own(model):
-    """Its weights are those that are measured, in the precision of the model; one of other sizes is refused."""
+    """The weights of the user's own initialiser are used, in the model's precision; other sizes are refused."""
     sizes = model.network.sizes
     mine = lambda key: probe.Network(sizes._replace(spread=0.5), nnx.Rngs(key), head=True)
     found = probe.tensors(probe.randomise(model, jr.key(2), initial=mine).network)
@@ -126,7 +126,7 @@ def test_a_start_of_ones_own(model):
 
 
 def test_tokens_are_shuffled_within_their_text():
-    """The same words in each text, special ones and padding in place, and another order for another key."""
+    """Each text keeps its words, with special tokens and padding in place; another key gives another order."""
     shuffled = probe.shuffle_tokens(TEXTS, jr.key(1), fixed=(int(TEXTS.token_ids[2, 4]),))
     stays = ~TEXTS.mask | (TEXTS.token_ids == TEXTS.token_ids[2, 4])
     np.testing.assert_array_equal(shuffled.token_ids[stays], TEXTS.token_ids[stays])
@@ -138,7 +138,7 @@ def test_tokens_are_shuffled_within_their_text():
 
 
 def test_all_orders_are_equally_likely():
-    """Of 600 shuffles of three words each of the six orders comes 100 times, up to chance."""
+    """In 600 shuffles of three words each of the six orders occurs 100 times, up to chance."""
     texts = probe.Encoded(np.tile(np.array([[1, 2, 3]], np.int32), (600, 1)), np.ones((600, 3), bool))
     counts = np.unique(probe.shuffle_tokens(texts, jr.key(3)).token_ids, axis=0, return_counts=True)[1]
     assert len(counts) == 6 and np.abs(counts - 100).max() < 4 * np.sqrt(100 * 5 / 6)
@@ -161,11 +161,11 @@ def test_special_tokens_of_the_tokenizer_stay(tmp_path):
     np.testing.assert_array_equal(plain, random)
     np.testing.assert_array_equal(plain[:, 0], shuffled[:, 0])
     assert (shuffled != plain).any() and shuffled[0, 7] == plain[0, 7] == 2 == shuffled[1, 4]
-    assert np.isnan(found.z) and not found.clusters_beyond_controls  # nothing differs: no evidence
+    assert np.isnan(found.z) and not found.clusters_beyond_controls  # without any difference there is no evidence
 
 
 def spread_of(name, sizes):
-    """The standard deviation with which `transformers` draws a matrix: of T5 by the numbers of its inputs."""
+    """The standard deviation with which `transformers` draws a matrix, which in T5 depends on its number of inputs."""
     if sizes.family == "albert":
         return sizes.spread
     d, k, heads, wide = sizes.hidden_size, sizes.head_size, sizes.num_heads, sizes.intermediate_size
@@ -175,7 +175,7 @@ def spread_of(name, sizes):
 
 
 def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
-    """The matrices have the deviation that is asked for, the result and the name tell it, and it is not given twice."""
+    """The matrices have the given deviation, the result and the name report it, and it cannot be given twice."""
     rows = np.linspace(0, 1, 18).reshape(6, 3)
     constant, options = lambda model, texts: probe.Average(rows[0], rows[0], 6, rows), {"statistic": lambda it: it}
     for spread in (None, 0.3):
@@ -195,12 +195,12 @@ def test_the_spread_of_random_weights_is_named_and_can_be_given(model):
 
 
 def test_a_spread_that_no_file_says_is_asked_for(tmp_path):
-    """A GGUF file holds none, and a T5 has one for each matrix: neither falls back to the default of transformers."""
+    """A GGUF file has no spread, and a T5 has one for each matrix: neither uses the default of transformers."""
     pytest.importorskip("gguf", reason="needs gguf: pip install 'clusterjax[smollm2]'")
     from clusterjax.probe.networks.gguf import SMOLLM2
     from tests.gguf_cases import tiny_gguf
 
-    # The published configuration of SmolLM2 says 576^(-1/2).
+    # The published configuration of SmolLM2 has the spread 576^(-1/2).
     assert probe.load(tiny_gguf(tmp_path / SMOLLM2)).network.sizes.spread == pytest.approx(576**-0.5, rel=1e-15)
     model = probe.load(tiny_gguf(tmp_path / "net.gguf"))
     assert model.network.sizes.spread is None
@@ -217,7 +217,7 @@ def test_a_spread_that_no_file_says_is_asked_for(tmp_path):
 
 
 def test_errors_of_clustered_numbers():
-    """By a double loop; by the textbook where each number is a unit; m copies of each number add no information."""
+    """Errors equal a double loop, and the textbook if each number is a unit; copies within units change no error."""
     rng = np.random.default_rng(0)
     values, units = rng.normal(size=(11, 3)), np.array(list("aabbbcddeef"))
     values[2, 1] = np.nan
@@ -239,7 +239,7 @@ def test_errors_of_clustered_numbers():
 
 
 def test_few_units_need_more_errors():
-    """A mean 2.1 errors above zero is surely so of 1,000 units, and not of three; the other side is its mirror."""
+    """A mean 2.1 errors above zero is significant for 1,000 units and not for three; the sign can be reversed."""
     for many, surely in ((1000, True), (3, False)):
         rising = np.linspace(-1, 1, many)
         values = rising + 2.1 * clustered_error(rising).error
@@ -261,7 +261,7 @@ WIDE_T5 = T5 | {"d_model": 40, "d_ff": 50, "d_kv": 16, "num_heads": 4, "relative
     ids=("albert", "albert of another spread", "t5", "t5 times 3"),
 )
 def test_random_weights_are_those_before_training(config, tmp_path):
-    """Sizes, depth and heads stay; the spread of each matrix is that of the initialiser, biases are 0, scales 1."""
+    """Sizes, depth and heads stay; each matrix has the spread of the initialiser, biases are 0 and scales 1."""
     model = load(config, tmp_path)
     network = probe.randomise(model, jr.key(4)).network
     old = model.network
@@ -292,7 +292,7 @@ def test_a_store_for_each_run(tmp_path, model):
 
 
 def test_one_text_proves_nothing(model):
-    """However far apart the runs are, one text has no error bar, and no verdict."""
+    """However different the runs are, one text has no error bar and gives no verdict."""
     one, runs = probe.Encoded(*(array[:1] for array in TEXTS)), iter((9.0, 1.0, 1.0))
     far = lambda model, texts: probe.Average(np.zeros(3), np.zeros(3), 1, np.full((1, 3), next(runs)))
     found = probe.controls(far, model, one, key=jr.key(0), statistic=lambda average: average, draws=1)

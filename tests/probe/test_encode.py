@@ -1,4 +1,4 @@
-"""Texts to ids, by the tokenizer of a folder."""
+"""The tokenizer of a folder converts texts to ids."""
 
 import json
 
@@ -48,8 +48,7 @@ def test_a_batch_is_padded_to_its_longest_text(model):
 
 
 def test_long_texts_are_cut_and_counted(model, t5):
-    """The last special token stays, the ids are within the positions. Cutting where one is told to needs no warning,
-    and T5 cuts nowhere else."""
+    """The last special token stays, and ids fit the positions. A given length causes no warning; T5 has no limit."""
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than 6 tokens and were cut to that length"):
         encoded = probe.encode(model, ["a b c d e f g", "a b c d"])
     assert encoded.token_ids.tolist() == [[1, 4, 5, 6, 7, 2], [1, 4, 5, 6, 7, 2]]
@@ -80,7 +79,7 @@ def test_a_broken_tokenizer(tmp_path):
 
 
 def changed(folder, name, *path):
-    """The last of `path` as the value at the others, in a file of JSON."""
+    """Set the last element of `path` as the value at the other elements, in a JSON file."""
     *names, last, value = path
     record = inner = json.loads((folder / name).read_text("utf-8"))
     for key in names:
@@ -94,7 +93,7 @@ def changed(folder, name, *path):
     (
         ("tokenizer.json", ("model", "vocab", "a", 2**31), "it gives the id 2147483648, and the network has 30 words"),
         ("tokenizer.json", ("model", "vocab", "a", 30), "it gives the id 30, and the network has 30 words"),
-        ("tokenizer.json", ("post_processor", "special_tokens", {}), ""),  # the Rust of tokenizers panics
+        ("tokenizer.json", ("post_processor", "special_tokens", {}), ""),  # the Rust code of tokenizers panics
         ("tokenizer_config.json", ("model_max_length", "x"), 'model_max_length is "x" in place of null or a number'),
         ("tokenizer_config.json", ("extra_ids", 10**30), r"extra_ids is 1e\+30 in place of null or from 0 to 100000"),
         ("tokenizer_config.json", ("extra_ids", 2**40), "extra_ids is 1099511627776 in place of"),
@@ -112,7 +111,7 @@ def test_a_tokenizer_that_is_read_and_then_fails(tmp_path, file, path, words):
 
 @pytest.mark.parametrize("number", (2**40, 99, -1, None))
 def test_padding_is_of_a_word_whatever_the_configuration_says(tmp_path, number):
-    """It is masked; what the network does with it is nothing."""
+    """Padding is a valid id and is masked, so that the hidden states are finite."""
     folder = add_tokenizer(write(tmp_path, SHARED | {"pad_token_id": number}, tensors_of(SHARED)))
     loaded = probe.load(folder)
     encoded = probe.encode(loaded, ["a b", "a"])
@@ -122,7 +121,7 @@ def test_padding_is_of_a_word_whatever_the_configuration_says(tmp_path, number):
 
 @pytest.mark.parametrize("length", (512, 1000000000000000019884624838656))
 def test_lengths_beyond_64_bits_are_read_as_others_are(tmp_path, length):
-    """As transformers writes it where a tokenizer has none."""
+    """transformers writes the larger number where a tokenizer has no maximal length."""
     folder = add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED)))
     changed(folder, "tokenizer_config.json", "model_max_length", length)
     assert probe.encode(probe.load(folder), ["a b"]).token_ids.tolist() == [[1, 4, 5, 2]]

@@ -1,4 +1,4 @@
-"""The energy at each level by a double loop, and the parts of its changes from the streams between the parts."""
+"""The energy at each level equals a double loop, and the parts of its changes follow from the intermediate streams."""
 
 import math
 
@@ -26,7 +26,7 @@ def energy(x, beta):
 @pytest.mark.exhaustive_cases("bert")
 @pytest.mark.parametrize("kind", kinds("gpt2", "bert"))
 def test_parts_add_up_to_the_changes_between_levels(kind):
-    """Levels by double loops; parts from the streams that `activations` and the blocks give; batches of two texts."""
+    """Levels equal double loops, parts equal differences of the streams of `activations`, in batches of two texts."""
     model, beta = tiny(kind), 1.5
     found = probe.energy_budget(model, TEXTS, beta=beta, margin=True, batch_size=2)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
@@ -51,21 +51,21 @@ def test_parts_add_up_to_the_changes_between_levels(kind):
                 both = with_heads + fed[text, layer][words]
                 change = energy(both, beta) - energy(with_heads, beta)
                 np.testing.assert_allclose(found.feed_forward.values[text, layer], change, rtol=0, atol=1e-11)
-                # Only a norm after the last layer acts on the stream.
+                # Only the norm after the last layer acts on the stream.
                 last = layer == model.num_layers - 1 and model.network.norm is not None
                 assert last or abs(found.norm.values[text, layer]) < 1e-12
     assert found.margin.values.shape == found.energy.values.shape
 
 
 def test_equal_tokens_have_the_largest_energy_and_margin():
-    """All tokens in one direction: e^beta / (2 beta), and a margin of 1."""
+    """An edited network is refused, and where the layers add nothing, only the last norm changes the energy."""
     model = tiny("gpt2")
     same = probe.patch(model, probe.Edit("stream", np.arange(1.0, 13.0), layer=2))
     with pytest.raises(ValueError, match="model must be without edits of patch"):
         probe.energy_budget(same, TEXTS)
     silent = probe.without(probe.without(model, "attention"), "feed_forward")
     found = probe.energy_budget(silent, TEXTS)
-    # Nothing is added, so that only the last norm changes the energy.
+    # The layers add nothing, so that only the last norm changes the energy.
     for part in (found.attention, found.feed_forward):
         np.testing.assert_allclose(part.values, 0, atol=1e-14)
     np.testing.assert_allclose(found.change.values[:, :-1], 0, atol=1e-14)

@@ -1,4 +1,4 @@
-"""Families of networks against the classes of transformers, on tiny random checkpoints with every option."""
+"""Each family of networks equals the classes of transformers, on tiny random checkpoints with every option."""
 
 import contextlib
 
@@ -30,8 +30,8 @@ OPT = {name: TINY[name] for name in TINY if name != "intermediate_size"} | {"ffn
 BLOOM = {"vocab_size": 30, "hidden_size": 20, "n_layer": 2, "n_head": 5, "bos_token_id": 1, "eos_token_id": 2}
 ROPE = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 8}
 YARN = {"rope_parameters": ROPE}
-# The class of transformers, the configuration, and its options, by a name that begins with the model type. The first
-# case of each family is in `make test`.
+# Each case has the class of transformers, the configuration and its options; its name begins with the model type.
+# `make test` runs the first case of each family.
 CASES = {
     "gpt_neox": ("GPTNeoXForCausalLM", TINY, {}),
     "gpt_neox, in turn, tied": ("GPTNeoXForCausalLM", TINY, {
@@ -110,16 +110,16 @@ MASK = np.arange(9)[None, :] < np.array([9, 6, 2])[:, None]
 
 
 def outputs(twin, inputs, dtype):
-    """Hidden states, attention and scores of words of the class of transformers."""
+    """Hidden states, attention and word scores of the class of transformers."""
     torch = pytest.importorskip("torch", reason=REASON)
-    # The classes for labels of images do not return the last norm.
+    # The classes for image labels do not return the output of the last norm.
     twin = (twin.base_model if "pixel_values" in inputs else twin).to(dtype)
     given = {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
     with torch.no_grad():
         out = twin(**given, output_hidden_states=True, output_attentions=True)
     levels = [part.double().numpy() for part in out.hidden_states]
     if hasattr(out, "last_hidden_state"):
-        # The last level of an image network is before its last norm.
+        # transformers returns the last level of an image network before its last norm.
         levels[-1] = out.last_hidden_state.double().numpy()
     logits = out.logits.double().numpy() if hasattr(out, "logits") else None
     return levels, np.stack([part.double().numpy() for part in out.attentions], 1), logits
@@ -134,13 +134,14 @@ MORE = [pytest.param(name, marks=pytest.mark.exhaustive) for name in CASES if na
 
 @pytest.mark.parametrize("name", [*FIRST, *MORE])
 def test_live(tmp_path, name):
-    """Hidden states to 1e-5 of the largest entry of their level, attention to 2e-5, or to twice the rounding of
-    PyTorch in float32, scores of words to 1e-4; and the tensors of the network are those of the file, bit for bit."""
+    """Hidden states agree to 1e-5 of the largest entry of their level, attention to 2e-5 or twice the rounding of
+    PyTorch in float32, word scores to 1e-4; the tensors of network and file are equal, bit for bit.
+    """
     torch = pytest.importorskip("torch", reason=REASON)
     kind, config, options = CASES[name]
     family = name.partition(",")[0]
     twin = save_twin(tmp_path, kind, config | options | {"model_type": family})
-    # Beside an untied decoder transformers has a second bias, which it does not use.
+    # transformers has a second bias beside an untied decoder, and does not use it.
     untied = kind == "RobertaForMaskedLM" and "not tied" in name
     with pytest.warns(UserWarning, match="bias' is used") if untied else contextlib.nullcontext():
         model = probe.load(tmp_path)
@@ -150,7 +151,7 @@ def test_live(tmp_path, name):
         inputs, found = {"pixel_values": torch.tensor(pixels)}, probe.trace(model, pixels)
         words = np.ones(found.mask.shape, bool)
     else:
-        # A dynamic base depends on the longest text of a batch in transformers, and on each text here.
+        # In transformers a dynamic base depends on the longest text of a batch, here on each text.
         rows = slice(0, 1) if "dynamic" in name else slice(None)
         ids, words = IDS[rows], MASK[rows]
         inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(words.astype(np.int64))}
@@ -160,7 +161,7 @@ def test_live(tmp_path, name):
     assert found.hidden.shape[1] == len(levels) and found.attention.shape == attention.shape
     for k, level in enumerate(levels):
         ours = np.asarray(found.hidden[:, k])
-        # A map from the last stream to the words belongs to the head here.
+        # Here a map from the last stream to the words belongs to the head.
         if ours.shape == level.shape:
             assert largest(ours - level, words[..., None]) < 1e-5 * np.abs(level).max(), k
         else:

@@ -1,5 +1,6 @@
-"""Texts continued with keys and values kept, against a pass over the whole text; `generate` of transformers is compared
-in `test_continuation.py`."""
+"""Texts continued with cached keys and values equal a pass over the whole text; `test_continuation.py` compares with
+transformers.
+"""
 
 import functools
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ STARTS = [[ord(letter) - ord("a") for letter in text] for text in TEXTS]
 
 
 def lettered(network, **config):
-    """A network with letters for tokens, and no end of texts but the one in `config`."""
+    """A network whose tokens are letters; no token ends a text, except the one in `config`."""
     model = probe.Model(network, SimpleNamespace(**config), "letters")
     model.__dict__["tokenizer"] = Letters()
     return model
@@ -84,7 +85,7 @@ CASES = {
 
 
 def log_probs_after(model, *texts):
-    """The log probabilities after each place, of one pass over the whole texts."""
+    """The log probabilities after each place, from one pass over the whole texts."""
     lengths = np.array([len(text) for text in texts])
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(mask.shape, np.int32)
@@ -96,7 +97,7 @@ def log_probs_after(model, *texts):
 @pytest.mark.exhaustive_cases("llama, windows", "patched")
 @pytest.mark.parametrize("name", kinds("llama, windows", "patched", every=CASES))
 def test_cached_is_uncached(name):
-    """Texts of three lengths at once, far beyond the windows: each token is the likeliest of a pass over all."""
+    """For texts of three lengths, far longer than the windows, each token is the likeliest of a pass over the text."""
     model = CASES[name]()
     model.__dict__["tokenizer"] = Letters()
     found = probe.generate(model, TEXTS, 12)
@@ -125,7 +126,7 @@ def test_single_precision_and_the_chain_rule():
 
 @pytest.mark.exhaustive
 def test_company_changes_nothing():
-    """A text alone, and a text twenty times, which is scored in another way; drawn texts have a key each."""
+    """A text has the same tokens alone, beside others, and among twenty, where sums differ; drawn texts have keys."""
     model, key = llama(), jr.key(3)
     together = probe.generate(model, TEXTS, 6, temperature=1.5, key=key)
     alone = probe.generate(model, TEXTS[0], 6, temperature=1.5, key=key)
@@ -163,7 +164,7 @@ def test_one_temperature_is_nearly_greedy_and_one_word_is():
 
 
 def test_the_end_of_a_text():
-    """The text that comes to it first stops there; the loop stops when all have."""
+    """A text stops at its first end token; the loop stops when all texts have stopped."""
     free = probe.generate(llama(), TEXTS, 10)
     end = int(free.token_ids[1, 3])
     for eos in (end, [WORDS + 3, end]):
@@ -195,7 +196,7 @@ def test_positions_are_used_to_the_last():
 
 
 def test_few_programs_are_compiled():
-    """Two of a layer, for texts and for a token; texts of other lengths, more tokens, other temperatures: no more."""
+    """A layer has two programs, for texts and for a token; other lengths, numbers and temperatures compile none."""
     model = llama()
     before = _layer._cache_size()
     probe.generate(model, ["cd", "e"] * 2, 3, temperature=1.0, key=jr.key(0))

@@ -1,4 +1,4 @@
-"""Networks in GGUF files: what is in them comes back as transformers has it."""
+"""Networks in GGUF files: their contents are read as transformers has them."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from tests.gguf_cases import (
 
 
 def held(kind, array):
-    """What is left of numbers that a file keeps as `kind`."""
+    """The numbers that remain when a file stores them as `kind`."""
     number = gguf.GGMLQuantizationType[kind if array.ndim > 1 else "F32"]
     return gguf.quants.dequantize(gguf.quants.quantize(array, number), number)
 
@@ -30,7 +30,7 @@ def held(kind, array):
 @pytest.mark.parametrize("kind", ("F32", "F16", "BF16", "Q8_0", "Q4_1", "Q4_0", "Q5_1"))
 @pytest.mark.parametrize("tied", (True, False), ids=("tied", "untied"))
 def test_the_numbers_of_a_file(tmp_path, kind, tied):
-    """Blocks lie along the rows, so the order of rows is exchanged with what a kind keeps of the numbers."""
+    """Blocks lie within rows, so that rounding to a kind commutes with the order of rows."""
     arrays = network(tied=tied)
     found = read_gguf(write_gguf(tmp_path / "a.gguf", arrays, kind=kind))
     assert found.arrays.keys() == arrays.keys() and found.config["tie_word_embeddings"] == tied
@@ -99,7 +99,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_as_transformers_reads_it(tmp_path, name):
-    """Every parameter, and the fields of the configuration, of each architecture."""
+    """Every parameter and the fields of the configuration agree, for each architecture."""
     pytest.importorskip("accelerate", reason="transformers reads GGUF files with torch and accelerate only")
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     options, settings = KINDS[name]
@@ -121,7 +121,7 @@ def test_as_transformers_reads_it(tmp_path, name):
         state = {theirs: torch.from_numpy(array) for theirs, array in found.arrays.items()}
         left = network_of_theirs.load_state_dict(state, strict=False)
         assert left.unexpected_keys == [] and set(left.missing_keys) <= {"lm_head.weight"}
-        if name in ("llama", "qwen2"):  # it leaves out biases of llama, and refuses mistral
+        if name in ("llama", "qwen2"):  # transformers omits the biases of llama, and refuses mistral
             theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="a.gguf")
             for key, value in theirs.state_dict().items():
                 if key in arrays:
@@ -131,13 +131,13 @@ def test_as_transformers_reads_it(tmp_path, name):
 @pytest.mark.exhaustive
 @needs_smollm2
 def test_smollm2_is_read_as_the_library_of_the_format_reads_it():
-    """Settings, places and all numbers of the real file, against `GGUFReader` and how transformers orders rows."""
+    """Settings, places and numbers of the real file equal those of `GGUFReader`, with the row order of transformers."""
     reader = gguf.GGUFReader(SMOLLM2)
     with opened(SMOLLM2) as (header, _):
         fields = {name: field for name, field in reader.fields.items() if not name.startswith("GGUF.")}
         assert header.settings.keys() == fields.keys()
         for name, field in fields.items():
-            value, some = header.settings[name], slice(None, None, 997)  # of 50000 words one of these
+            value, some = header.settings[name], slice(None, None, 997)  # one in 997 of the 50000 words
             if isinstance(value, list):
                 assert len(value) == len(field.data) and value[some] == field.contents(some)
             else:
@@ -156,7 +156,7 @@ def test_smollm2_is_read_as_the_library_of_the_format_reads_it():
 
 
 def test_without_the_library(tmp_path):
-    """One sentence says what to install; the file of SmolLM2 is found without it."""
+    """One sentence names the library to install; the file of SmolLM2 is found without the library."""
     code = (
         "import sys; sys.modules['gguf'] = None\n"
         "from clusterjax.probe.networks.gguf import find_smollm2, read_gguf\n"

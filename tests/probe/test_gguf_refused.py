@@ -1,4 +1,4 @@
-"""GGUF files that are broken, forged or of another network: each is refused in one sentence, before it costs much."""
+"""GGUF files that are broken, forged or of another network are each refused in one sentence, at little cost."""
 
 import re
 import struct
@@ -17,7 +17,7 @@ def tiny(tmp_path_factory):
 
 
 def refused(file, words):
-    """Reading the file is refused in one sentence that names it."""
+    """Reading the file is refused in one sentence that names the file."""
     with pytest.raises(ValueError, match=words) as caught:
         read_gguf(file)
     text = str(caught.value)
@@ -46,18 +46,18 @@ def test_truncated_anywhere(tiny, tmp_path):
     for length in [*range(0, end, 17), end - 1]:
         file.write_bytes(data[:length])
         refused(file, "be a (whole )?GGUF file")
-    file.write_bytes(data[:end])  # what fills the last tensor up to the alignment holds nothing
+    file.write_bytes(data[:end])  # the padding after the last tensor contains no data
     assert read_gguf(file).arrays.keys() == read_gguf(tiny).arrays.keys()
 
 
 def place_of(file, name):
-    """Where the bytes after a name begin."""
+    """The place in the file where the bytes after a name begin."""
     text = name.encode()
     return file.read_bytes().index(struct.pack("<Q", len(text)) + text) + 8 + len(text)
 
 
 def test_headers_that_claim_too_much(tiny):
-    """Refused before anything is made of what they claim."""
+    """Such a file is refused before the claimed arrays are made."""
     tokens, tensor = place_of(tiny, "tokenizer.ggml.tokens"), place_of(tiny, "token_embd.weight")
     forged = (
         (8, "<Q", (2**40,), f"claims {2**40} tensors"),

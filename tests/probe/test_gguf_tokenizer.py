@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: ids as the model's own tokenizer gives them, and what is broken or unknown is refused."""
+"""Tokenizers of GGUF files give the ids of the model's own tokenizer; broken or unknown tokenizers are refused."""
 
 import re
 import unicodedata
@@ -28,9 +28,9 @@ def ids_of(tokenizer, text):
     return tokenizer(text)["input_ids"]
 
 
-# The tokenizers that these names stand for, as their authors published them: pieces before any merge.
+# The published rules of the tokenizers with these names, which cut a text into pieces before any merge.
 def pieces(rules, text):
-    """What each rule cuts out of what those before it left, and what is between."""
+    """The pieces into which the rules cut a text, each rule within the pieces of the rules before it."""
     cut = tokenizers.pre_tokenizers.Sequence(
         [
             one if not isinstance(one, str) else tokenizers.pre_tokenizers.Split(tokenizers.Regex(one), "isolated")
@@ -47,7 +47,7 @@ OWN = {"smollm": (DIGITS, GPT2), "gpt-2": (GPT2,)}
 
 @pytest.mark.parametrize("pre", ("smollm", "gpt-2", "default", "llama-bpe", "qwen2"))
 def test_bytes_go_there_and_back(tmp_path, pre):
-    """Without merges a text is its bytes, of whatever language, and special tokens are found whole."""
+    """Without merges a text in any language becomes its bytes, and special tokens are found whole."""
     tokenizer = read_gguf_tokenizer(file_of(tmp_path, byte_words(pre=pre, add_bos_token=False)))
     for text in TEXTS:
         ids, text = ids_of(tokenizer, text), unicodedata.normalize("NFC", text) if pre == "qwen2" else text
@@ -60,7 +60,7 @@ def test_bytes_go_there_and_back(tmp_path, pre):
 
 @pytest.mark.parametrize("pre", OWN)
 def test_how_text_is_cut(tmp_path, pre):
-    """As the tokenizer that the name stands for; "smollm" takes each digit by itself, whatever its script."""
+    """Text is cut as by the named tokenizer; "smollm" separates each digit, in every script."""
     cut = read_gguf_tokenizer(file_of(tmp_path, byte_words(pre=pre))).backend_tokenizer.pre_tokenizer
     numbers = [chr(k) for k in range(0x3000) if unicodedata.category(chr(k))[0] == "N"]
     for text in (*TEXTS, *bundled_texts()[:50], "a".join(numbers), "  ".join(numbers)):
@@ -97,7 +97,7 @@ def test_merges_in_their_order(tmp_path):
 
 
 def test_whole_words_of_llama_come_before_merges(tmp_path):
-    """Its tokenizer takes a word of the vocabulary even where no merges lead to it."""
+    """The tokenizer of Llama uses a word of the vocabulary even where no merges lead to it."""
     words = byte_words(("a b",), pre="llama-bpe", add_bos_token=False)
     words["tokenizer.ggml.tokens"] += ["xyz"]
     words["tokenizer.ggml.token_type"] += [1]
@@ -128,8 +128,9 @@ def test_first_and_last_tokens(tmp_path, pre, flags, ends):
 
 
 def merged_by_score(scores, text):
-    """SentencePiece's rule, word for word: of all neighbours whose union is a word join those of the highest score, the
-    first of equals; what is no word is its bytes."""
+    """The rule of SentencePiece: among neighbours whose union is a word, join those of the highest score, the first of
+    equals; a symbol that is no word becomes its bytes.
+    """
     symbols = list(text)
     while True:
         joined = [(scores.get(a + b, -np.inf), -k) for k, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False))]
@@ -163,7 +164,7 @@ def test_a_space_before_the_first_piece(tmp_path):
     assert read_gguf_tokenizer(file_of(tmp_path, words)).tokenize("a a") == ["▁", "a", "▁", "a"]
 
 
-# Ids of the tokenizer that SmolLM2 was trained with, from the tests of programs that read its `tokenizer.json`.
+# Ids of SmolLM2's own tokenizer, from the tests of programs that read its `tokenizer.json`.
 PUBLISHED = {
     "Hello, we can use": [19556, 28, 392, 416, 722], "The capital of France is": [504, 3575, 282, 4649, 314],
     "Hello world! 123": [19556, 905, 17, 216, 33, 34, 35], "  multiple   spaces": [216, 2701, 256, 5600],
@@ -174,8 +175,8 @@ PUBLISHED = {
 @pytest.mark.exhaustive
 @needs_smollm2
 def test_the_tokenizer_of_smollm2():
-    """As transformers reads the file, but for digits after two spaces or more: it has no rule for "smollm" and takes
-    GPT-2's, which leaves the last of these spaces to the digit. With the rule of SmolLM2 in its place they agree.
+    """The ids equal those of transformers, except for digits after several spaces: transformers has no rule for
+    "smollm" and uses that of GPT-2, which leaves the last space to the digit. With the rule of SmolLM2 all ids agree.
     """
     pytest.importorskip("torch", reason="transformers reads GGUF files with torch only")
     tokenizer = read_gguf_tokenizer(SMOLLM2)

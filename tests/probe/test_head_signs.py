@@ -1,4 +1,4 @@
-"""Which case of the theory a head is: planted spectra, the whole matrix, and the norm through which it reads."""
+"""The case of the theory to which a head belongs, from planted spectra, from the whole matrix, and with its norm."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ from tests.probe_cases import GPT2, LLAMA, SHARED, tensors_of, write
 D, K = 12, 4
 TURN = lambda real, imaginary: np.array([[real, -imaginary], [imaginary, real]])
 SMALL = -0.3 * np.eye(2)
-# Of each head W_O W_V, in a basis that is not orthogonal below.
+# W_O W_V of each head, in a basis that `planted` makes non-orthogonal.
 PLANTED = {
     "attractive": np.diag([0.5, -3.0, 0.2, 0.0]),
     "repulsive": np.block([[TURN(-0.1, 2.0), np.zeros((2, 2))], [np.zeros((2, 2)), SMALL]]),
@@ -23,7 +23,7 @@ LEADING = {"attractive": 0.5, "repulsive": -0.1 + 2j, "rotating": 0.1 + 0.4j, "n
 
 
 def planted(cases, scale):
-    """The tensors of a GPT-2 whose first block has these cases for heads, read through this scale."""
+    """The tensors of a GPT-2 whose first block has heads of these cases, which read through a norm of this scale."""
     tensors = {name: np.array(array, "f8") for name, array in tensors_of(GPT2).items()}
     basis, bend = np.asarray(rotation(5, D)), np.triu(np.ones((K, K)))
     for h, case in enumerate(cases):
@@ -47,7 +47,7 @@ def test_what_was_planted_is_found(cases, tmp_path):
 
 
 def test_the_norm_may_turn_the_sign(tmp_path):
-    """A scale of -1 makes of what attracts what repels; `value_spectra` leaves it out."""
+    """A scale of -1 turns attraction into repulsion; `value_spectra` ignores the scale."""
     plain = planted(("attractive", "repulsive", "rotating"), np.ones(D))
     turned = plain | {"h.0.ln_1.weight": -np.ones(D)}
     one, other = (
@@ -55,7 +55,7 @@ def test_the_norm_may_turn_the_sign(tmp_path):
         for name, tensors in (("plain", plain), ("turned", turned))
     )
     found = probe.head_signs(other)
-    # Of -0.5, 3, -0.2, 0; of 0.1 + 2i, ...; of -0.1 + 0.4i, 0.3, 0.3.
+    # The eigenvalues of the heads are -0.5, 3, -0.2, 0, then 0.1 ± 2i, 0.3, 0.3, and -0.1 ± 0.4i, 0.3, 0.3.
     assert found.case[0].tolist() == ["attractive", "attractive", "attractive"]
     np.testing.assert_allclose(found.leading[0], [3.0, 0.3, 0.3], rtol=0, atol=1e-6)
     np.testing.assert_array_equal(probe.value_spectra(one).value, probe.value_spectra(other).value)
@@ -63,7 +63,7 @@ def test_the_norm_may_turn_the_sign(tmp_path):
 
 @pytest.mark.parametrize("config", (SHARED, GPT2, LLAMA), ids=("albert", "gpt2", "qwen2"))
 def test_the_whole_matrices_have_the_same_leading_eigenvalues(config, tmp_path):
-    """Among the eigenvalues of V, (d, d), whose other ones are zero; in the order of the blocks."""
+    """The leading eigenvalue is found in V, (d, d), whose further eigenvalues are zero, in the order of the blocks."""
     tensors = tensors_of(config)
     model = probe.load(write(tmp_path, config, tensors), dtype=jnp.float64)
     found, matrices = probe.head_signs(model), probe.head_matrices(model)
@@ -73,10 +73,10 @@ def test_the_whole_matrices_have_the_same_leading_eigenvalues(config, tmp_path):
         for head in range(matrices.value.shape[1]):
             value = (scale[:, None] * matrices.value[block, head] @ matrices.output[block, head]).T
             whole = np.linalg.eigvals(value)
-            # The smallest of the d eigenvalues are zeros of rounding.
+            # The smallest of the d eigenvalues are zero up to rounding.
             kept = whole[np.argsort(-np.abs(whole))][: matrices.value.shape[3]]
             top = kept[np.argmax(kept.real)]
-            # Of a pair that of positive imaginary part.
+            # A complex pair is represented by its eigenvalue with positive imaginary part.
             expected = (top.real, abs(top.imag))
             leading = found.leading[block, head]
             np.testing.assert_allclose((leading.real, leading.imag), expected, rtol=0, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Figure 2: correlations of heads and their clusters, sinks, and what each token receives, against loops."""
+"""Figure 2: correlations and clusters of heads, sinks, and the attention that each token receives equal loops."""
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +32,12 @@ def traced(model):
 
 
 def between(mask):
-    """The pairs of words of each text, all of which an encoder allows."""
+    """The pairs of words of each text; an encoder allows all of them."""
     return jnp.asarray(mask[:, :, None] & mask[:, None, :])
 
 
 def test_correlations_are_those_of_a_loop(model, traced):
-    """Mean and error over texts of np.corrcoef for each pair of heads, of words only."""
+    """Mean and error over texts equal those of np.corrcoef for each pair of heads, over words only."""
     found = probe.head_correlations(model, TEXTS, replicates=3, key=jr.key(2), batch_size=2)
     each = [
         np.stack([reference.correlation(maps, mask) for maps in text])
@@ -48,7 +48,7 @@ def test_correlations_are_those_of_a_loop(model, traced):
     np.testing.assert_allclose(found.correlation.error, spread / np.sqrt(5), rtol=0, atol=1e-12)
     counts = probe.bootstrap_counts(jr.key(2), 3, 5)
     np.testing.assert_allclose(found.resampled, np.tensordot(counts, each, axes=1) / 5, rtol=0, atol=1e-12)
-    # Of three articles all texts of each come together.
+    # With three articles as units, a resample takes all texts of an article together.
     articles, counts = np.array([4, 4, 7, 9, 9]), probe.bootstrap_counts(jr.key(2), 3, 3)[:, [0, 0, 1, 2, 2]]
     by_article = probe.head_correlations(model, TEXTS, replicates=3, key=jr.key(2), batch_size=2, units=articles)
     expected = np.stack([np.average(each, axis=0, weights=count) for count in counts])
@@ -64,7 +64,7 @@ def test_correlations_are_those_of_a_loop(model, traced):
 
 
 def test_padding_and_constant_maps():
-    """Further padding changes nothing; a uniform head has correlation 0 with the others and 1 with itself."""
+    """More padding changes nothing; a uniform head has correlation 0 with other heads and 1 with itself."""
     pairs = TEXTS.mask[:, None, :, None] & TEXTS.mask[:, None, None, :]
     maps = np.where(pairs, np.exp(np.asarray(normal(1, 5, 4, 12, 12))), 0.0)
     maps[:, 3] = np.where(pairs[:, 0], 1.0, 0.0)
@@ -81,8 +81,9 @@ def test_padding_and_constant_maps():
 
 @pytest.mark.parametrize(("heads", "n", "spread"), ((3, 130, 1.0), (8, 64, 1.0), (12, 70, 1.0), (12, 70, 0.01)))
 def test_products_by_rows(heads, n, spread):
-    """Whole blocks of rows and the rest, whole registers of heads and the rest, maps that vary and maps that hardly do,
-    against the definition; the latter also in float32, relative to the products themselves."""
+    """Products equal the definition, for whole and partial blocks of rows and registers of heads, for maps that vary
+    and that hardly vary; the latter also in float32, relative to the products.
+    """
     mask = np.arange(n)[None, :] < np.array([n, n - 9])[:, None]
     pairs = mask[:, None, :, None] & mask[:, None, None, :]
     maps = np.where(pairs, np.exp(spread * np.asarray(normal(4, 2, heads, n, n))), 0.0)
@@ -101,7 +102,7 @@ MASKS = {"causal": cjx.CausalMask(), "window": cjx.WindowMask(5), "sinks": cjx.S
 
 
 def random_heads(spread, allowed, texts=2, heads=3, seed=11):
-    """Softmax of random scores of this deviation over the allowed pairs, each head by itself."""
+    """Softmax of random scores of deviation `spread` over the allowed pairs, independent for each head."""
     n = allowed.shape[-1]
     scores = spread * np.random.default_rng(seed).normal(size=(texts, heads, n, n))
     weights = np.where(allowed, np.exp(scores), 0)
@@ -112,7 +113,7 @@ def random_heads(spread, allowed, texts=2, heads=3, seed=11):
 @pytest.mark.parametrize("spread", (0.01, 1.0))
 @pytest.mark.parametrize("name", MASKS)
 def test_correlations_under_a_mask(name, spread):
-    """Of the maps of a masked network over the pairs that it allows, against loops, by both ways of summing."""
+    """Correlations over the pairs that a mask allows equal loops, by both ways of summing."""
     n = 70
     allowed = np.asarray(MASKS[name].matrix(n))
     maps = random_heads(spread, allowed)
@@ -126,7 +127,7 @@ def test_correlations_under_a_mask(name, spread):
 
 
 def test_each_layer_is_compared_under_its_own_mask():
-    """A network of which some layers slide: the mask is that of the layer."""
+    """In a network with windows in some layers, each layer uses its own mask."""
     model, n = tiny("llama"), 12
     maps = np.asarray(probe.trace(model, *TEXTS).attention)
     causal, slides = np.tril(np.ones((n, n), bool)), np.asarray(cjx.WindowMask(3, causal=True).matrix(n))
@@ -155,7 +156,7 @@ def test_clusters_of_heads():
 
 
 def test_trees_are_those_of_scipy():
-    """Merge by merge, for matrices that are given together; and so are the labels of each number of clusters."""
+    """Trees equal those of scipy, merge by merge, for several matrices; so do labels for each number of clusters."""
     matrices = np.asarray(normal(3, 4, 1, 5, 5))[:, 0]
     matrices = np.tanh(matrices + matrices.swapaxes(1, 2))
     for clusters in (1, 2, 4):
@@ -178,7 +179,7 @@ def test_rand_index():
 
 @pytest.mark.parametrize("include_self", (False, True))
 def test_sinks_are_those_of_a_loop(model, traced, include_self):
-    """Mass of the first token and of one that stands in every text, and its excess over both uniform attentions."""
+    """The mass of the first token and of a token of every text, and its excess over uniform attention, equal loops."""
     ids = np.where(np.arange(12) == 1, 29, np.minimum(TEXTS.token_ids, 28))
     texts = probe.Encoded(np.where(TEXTS.mask, ids, 29).astype(np.int32), TEXTS.mask)
     attention = np.asarray(probe.trace(model, *texts).attention)
@@ -202,7 +203,7 @@ def test_sinks_are_those_of_a_loop(model, traced, include_self):
 
 
 def test_no_preference_is_no_sink(tmp_path):
-    """Oracle: with queries of zero attention is uniform, 1/n, and beyond it there is nothing; H_n/n is too high."""
+    """With zero queries attention is uniform, 1/n, and the excess is zero; the causal baseline H_n/n is too high."""
     tensors = tensors_of(SHARED)
     tensors |= {name: 0 * array for name, array in tensors.items() if ".query." in name}
     model = probe.load(write(tmp_path, SHARED, tensors), dtype=jnp.float64)
@@ -228,7 +229,7 @@ def test_activation_of_one_text(model, traced):
 
 @pytest.mark.exhaustive
 def test_special_tokens_of_a_tokenizer(tmp_path):
-    """Those that a tokenizer has are targets beside the first token; the words are those of the tokenizer."""
+    """The special tokens of a tokenizer are targets beside the first token, and the words come from the tokenizer."""
     model = probe.load(add_tokenizer(write(tmp_path, SHARED, tensors_of(SHARED))))
     model.tokenizer.add_special_tokens({"cls_token": "[CLS]", "sep_token": "[SEP]"})
     found = probe.attention_sinks(model, ["a b", "c d e"])
@@ -239,7 +240,7 @@ def test_special_tokens_of_a_tokenizer(tmp_path):
 
 
 def test_a_mask_correlates_no_heads():
-    """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is .5 to .99."""
+    """Heads of independent scores are uncorrelated under a causal mask, where Pearson's correlation is large."""
     allowed = np.tril(np.ones((64, 64), bool))
     maps = random_heads(0.5, allowed, texts=12, heads=8)
     found = np.asarray(correlated(maps, np.broadcast_to(allowed, (12, 64, 64))))

@@ -1,4 +1,4 @@
-"""Texts as token ids: what each kind of file holds, and one sentence for whatever is wrong with it."""
+"""Texts as token ids: each kind of file is read, and every fault is reported in one sentence."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The language model of `transformer` as a network of `probe`: the same function, whatever the options."""
+"""The language model of `transformer` as a network of `probe` is the same function for all options."""
 
 import dataclasses
 import warnings
@@ -52,7 +52,7 @@ def pair(request):
 
 @eqx.filter_jit
 def of_texts(model, ids, present):
-    """Of each text all levels, the logits, and the attention of the second layer."""
+    """All levels and the logits of each text, and the attention of the second layer."""
 
     def of_text(ids, present):
         levels, block = model.stack.levels(model.embed(ids), present), model.stack.block(1)
@@ -63,7 +63,7 @@ def of_texts(model, ids, present):
 
 
 def test_levels_are_those_of_the_model(pair):
-    """Every level, the logits and an attention."""
+    """Every level, the logits and the attention of one layer agree."""
     model, network = pair
     found = probe.trace(network, IDS, MASK)
     logits = np.asarray(network.logits(found.hidden[:, -1]))
@@ -76,7 +76,7 @@ def test_levels_are_those_of_the_model(pair):
 
 @pytest.mark.exhaustive
 def test_tools_agree(pair):
-    """The residual stream, the logit lens and the memories, by either way in."""
+    """The residual stream, the logit lens and the memories agree, for the network and for the model."""
     model, network = pair
     ids = jnp.asarray(IDS[0])
     ours, theirs = transformer.residual_stream(network, ids), transformer.residual_stream(model, ids)
@@ -92,7 +92,7 @@ def test_tools_agree(pair):
 
 
 def test_fields_agree(pair):
-    """The velocity of a layer, by either way in; forms of two tokens know no distances."""
+    """The velocity of a layer agrees, for the network and for the model; relative positions are refused."""
     model, network = pair
     x = normal(4, 6, 8)
     if model.stack.block(2).attention.relative is not None:
@@ -108,7 +108,7 @@ def test_fields_agree(pair):
 
 @pytest.mark.exhaustive
 def test_folder(tmp_path):
-    """`load` reads what `save` wrote, with its depth."""
+    """`load` reads a model that `save` wrote, including its depth."""
     model = _model()
     transformer.save(model, tmp_path / "model")
     loaded = probe.load(tmp_path / "model", dtype=jnp.float64)

@@ -1,4 +1,4 @@
-"""The layers of every family against double loops, and what no later token may change."""
+"""The layers of every family equal double loops, and no later token changes an earlier one in a causal network."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ OLD_LLAMA = {name: value for name, value in LLAMA.items() if name != "rope_param
     "rope_theta": ROPE["rope_theta"],
     "rope_scaling": {name: value for name, value in ROPE.items() if name != "rope_theta"},
 }
-GROUPS = [(0, 0), (0, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1)]  # of the layers of ALBERT, in their order
+GROUPS = [(0, 0), (0, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1)]  # (group, layer in it) of ALBERT, in order
 
 
 def albert_layers(tensors, before):
@@ -72,18 +72,18 @@ def assert_layers(model, layers):
 @pytest.mark.exhaustive_cases("albert")
 @pytest.mark.parametrize("kind", ("albert", "bert", "gpt2", "llama", "t5"))
 def test_layers_are_double_loops(kind):
-    """Each layer of a text with padding, from the state before it, and what follows the last one."""
+    """Each layer of a text with padding, and the norm after the last one, equal double loops from the state before."""
     layers = LAYERS[CONFIGS[kind]["model_type"]]
     assert_layers(tiny(kind), lambda before: layers(tiny_tensors(kind), before))
 
 
 def test_the_old_field_of_rotary_positions(tmp_path):
-    """`rope_scaling` says the same as the `rope_parameters` of today."""
+    """`rope_scaling` has the same meaning as the present `rope_parameters`."""
     assert probe.load(write(tmp_path, OLD_LLAMA, tensors_of(LLAMA))).network.sizes == tiny("llama").network.sizes
 
 
 def test_embeddings_and_scores():
-    """Level 0 is the sum of what a token, its place and its type add, normed and mapped; scores are by the table."""
+    """Level 0 is the sum over token, place and type, normed and mapped; scores come from the table of words."""
     tensors, hidden = tiny_tensors("albert"), probe.trace(tiny("albert"), IDS, MASK, token_types=TYPES).hidden
     names = ("word", "position", "token_type")
     word, place, kind = (tensors[f"embeddings.{name}_embeddings.weight"].astype("f8") for name in names)
@@ -107,7 +107,7 @@ def test_embeddings_and_scores():
 
 @pytest.mark.parametrize("kind", ("gpt2", "llama"))
 def test_no_token_depends_on_later_ones(kind):
-    """Another end of a text changes nothing before it; weights above the diagonal and beyond the window are zero."""
+    """Another ending of a text changes no earlier token; weights on later tokens and beyond the window are zero."""
     model = tiny(kind)
     found, other = probe.trace(model, IDS), probe.trace(model, np.where(np.arange(8) < 5, IDS, 29))
     np.testing.assert_array_equal(found.hidden[:, :, :5], other.hidden[:, :, :5])
@@ -118,7 +118,7 @@ def test_no_token_depends_on_later_ones(kind):
 
 
 def test_layers_whose_scores_are_divided_by_their_number(tmp_path):
-    """Double loops; softmax of scale Q K^T by the matrices of each head, in which that number is, is the attention."""
+    """Layers equal double loops; the head matrices, which include the layer's number, give the attention."""
     tensors = tensors_of(BY_LAYER)
     tensors |= {name: 0 * array for name, array in tensors.items() if name.endswith("c_attn.bias")}
     model = probe.load(write(tmp_path, BY_LAYER, tensors), dtype=jnp.float64)
@@ -142,7 +142,7 @@ def test_derivatives_reach_every_parameter(kind):
     gradients = nnx.jit(nnx.grad(lambda network: jnp.sum(scored(network)[..., :7] ** 2)))(model.network)
     for path, leaf in nnx.to_flat_state(nnx.state(gradients, nnx.Param)):
         assert np.all(np.isfinite(leaf[...])), path
-        # A shift of all keys changes no softmax, but where they are rotated; nothing here is pooled.
+        # A shift of all keys changes no softmax, except where keys are rotated; the pooler is not used here.
         assert np.any(np.abs(leaf[...]) > 1e-12) or path[-2:] == ("key", "bias") or "pooler" in path, path
 
 
@@ -151,7 +151,7 @@ BUCKETS = pytest.mark.parametrize(("buckets", "furthest"), ((32, 128), (8, 10), 
 
 @BUCKETS
 def test_relative_buckets(buckets, furthest):
-    """In whole numbers, as in the reference."""
+    """Buckets are computed in integers, as in the reference."""
     distances = np.arange(-3 * furthest, 3 * furthest + 1)
     found = relative_buckets(distances, buckets, furthest)
     assert found.tolist() == [networks.t5_bucket(int(d), buckets, furthest) for d in distances]
@@ -161,7 +161,7 @@ def test_relative_buckets(buckets, furthest):
 @pytest.mark.exhaustive
 @BUCKETS
 def test_relative_buckets_of_pytorch(buckets, furthest):
-    """No logarithm of theirs is rounded across a bound."""
+    """No logarithm of PyTorch is rounded across a bound of a bucket."""
     torch = pytest.importorskip("torch")
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -172,7 +172,7 @@ def test_relative_buckets_of_pytorch(buckets, furthest):
 
 @pytest.mark.exhaustive
 def test_blocks_of_rows_are_the_causal_matrix_at_once():
-    """A text beyond two blocks, whose last is shorter, with padding, shared keys, a bias and vectors of distances."""
+    """Blocks and the whole agree, for a last shorter block, padding, shared keys, a bias and relative vectors."""
     rng, n = np.random.default_rng(0), 2 * _ROWS + 9
     draw = lambda *shape: jnp.asarray(rng.normal(size=shape))
     query, keys, value = draw(2, n, 4, 3), draw(2, n, 2, 3), draw(2, n, 2, 3)
@@ -185,7 +185,7 @@ def test_blocks_of_rows_are_the_causal_matrix_at_once():
     in_blocks, of_blocks = attend(*given, causal=True)
     np.testing.assert_allclose(of_blocks, weights, rtol=0, atol=1e-14)
     np.testing.assert_allclose(in_blocks, attended, rtol=0, atol=1e-13)
-    # Several blocks indeed: of later keys no exponential is computed.
+    # There are several blocks, and no exponential of later blocks of keys is computed.
     written = str(jax.make_jaxpr(lambda q: attend(q, *given[1:], causal=True)[0])(query))
     exponentials = [line for line in written.splitlines() if "= exp " in line]
     shapes = [f"2,4,{_ROWS},{_ROWS}]", f"2,4,{_ROWS},{2 * _ROWS}]", f"2,4,9,{n}]"]

@@ -1,4 +1,4 @@
-"""transformers is imported without its notice on PyTorch, and with everything else that it has to say."""
+"""transformers is imported without its notice about PyTorch, and with all of its other messages."""
 
 import subprocess
 import sys

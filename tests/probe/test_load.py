@@ -1,4 +1,4 @@
-"""Which folder, which architecture, which precision; configurations; the hub without a network; depth and heads."""
+"""Loading: folder, architecture, precision, configurations, the hub without a network, depth and heads."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def test_a_changed_network_keeps_the_tokenizer_that_was_read():
         assert changed.tokenizer is tokenizer and changed.network is not model.network
 
 
-# By family: what is changed in its configuration, and what is said of it.
+# Each case has a configuration of a family, the fields that are changed in it, and the message.
 MISFITS = (
     (SHARED, {"model_type": "xlnet"}, "architecture among albert, bert, .* is of 'xlnet'"),
     (SHARED, {"model_type": None}, "is of None"),
@@ -93,7 +93,7 @@ MISFITS = (
     ),
     (LLAMA, {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": -1.0}}, "positive factor, .* -1"),
     (LLAMA, {"rope_parameters": ROPE | {"low_freq_factor": 4.0}}, "low_freq_factor below the high_freq_factor, 4.0"),
-    # In each of these two the latter by transformers 5.17.
+    # In the next two cases transformers 5.17 raises the second message.
     (
         LLAMA,
         {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
@@ -106,7 +106,7 @@ MISFITS = (
         "layer_types among full_attention, sliding_attention, but in '.*config.json' one is 'chunked_attention'",
     ),
     (LLAMA, {"num_hidden_layers": 2, "layer_types": None}, "has 'layers.2.input_layernorm.weight' and 11 more"),
-    # transformers says to use another class for it, and would slide in all layers.
+    # transformers suggests another class for this case, and would use windows in all layers.
     (LLAMA, {"model_type": "mistral"}, "layer_types among sliding_attention, but .* one is 'full_attention'"),
 )
 
@@ -117,7 +117,7 @@ def test_configurations_that_do_not_fit(tmp_path, config, fields, message):
         probe.load(write(tmp_path, config | fields, tensors_of(config)))
 
 
-# What transformers adds to these configurations.
+# Fields that transformers adds to these configurations.
 ADDED = {
     "albert": {"initializer_range": 0.02}, "bert": {"initializer_range": 0.02},
     "t5": {"initializer_factor": 1.0, "dense_act_fn": "gelu_new", "is_gated_act": True},
@@ -129,12 +129,12 @@ ADDED = {
 @pytest.mark.parametrize("wrong", ("12", None, float("nan"), float("inf"), True, [12]), ids=str)
 @pytest.mark.parametrize("family", ADDED)
 def test_numbers_that_are_none(family, wrong):
-    """Whatever the version of transformers lets through, before anything is computed of it."""
+    """Such values are refused before any computation, in every version of transformers."""
     whole = {"albert": SHARED, "bert": BERT, "t5": T5, "gpt2": GPT2}[family] | ADDED[family]
     whole |= {"tie_word_embeddings": True}
     assert sizes_of(SimpleNamespace(**whole), Path("config.json")).vocab_size == 30
     for field, value in whole.items():
-        absent = wrong is None and field in ("n_inner", "initializer_range")  # None says that they are not given
+        absent = wrong is None and field in ("n_inner", "initializer_range")  # None means that the field is not given
         if absent or isinstance(value, bool | str) or "token" in field:
             continue
         words = rf"config must have a positive \w+, but in 'config.json' it is {re.escape(repr(wrong))}; mend it"
@@ -178,7 +178,7 @@ def test_broken_configurations(tmp_path, content):
 
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path):
-    """A configuration may name a file of Python; nobody imports it."""
+    """A configuration may name a Python file, which is never imported."""
     config = SHARED | {"auto_map": {"AutoConfig": "evil.Config"}, "tokenizer_class": "Evil"}
     folder = write(tmp_path, config, tensors_of(SHARED))
     (folder / "evil.py").write_text("raise SystemExit('was run')")
@@ -186,7 +186,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
 
 
 def test_precision(folders):
-    """float32 unless asked for; half precision computes in itself; float64 only where JAX has it."""
+    """The precision is float32 by default; half precision computes in itself; float64 requires x64 of jax."""
     hidden = probe.trace(probe.load(folders["shared"]), IDS, MASK).hidden
     assert hidden.dtype == jnp.float32
     half = probe.trace(probe.load(folders["shared"], dtype=jnp.bfloat16), IDS, MASK)
@@ -210,7 +210,7 @@ def test_paths_that_are_none(folders, tmp_path):
 
 
 def test_the_hub_without_a_network(folders, tmp_path, monkeypatch):
-    """What is in the cache is found, whatever the network; what is not is an error that says both."""
+    """A model in the cache is found without a network; otherwise the error names the possible causes."""
     cache = tmp_path / "hub"
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -227,7 +227,7 @@ def test_the_hub_without_a_network(folders, tmp_path, monkeypatch):
 
 
 def test_whatever_fails_on_the_way_to_the_hub(monkeypatch):
-    """The errors of a proxy are plain Exceptions, of no kind that the library of the hub knows."""
+    """A proxy raises plain Exceptions, of no class that the library of the hub defines."""
 
     def snapshot_download(*args, **options):
         raise Exception("403 Forbidden")
@@ -238,7 +238,7 @@ def test_whatever_fails_on_the_way_to_the_hub(monkeypatch):
 
 
 def test_an_id_that_only_has_a_pickle(tmp_path, monkeypatch):
-    """Its pickle is not fetched; the message is of the id, and says why."""
+    """The pickle is not fetched; the message names the id and gives the reason."""
     (tmp_path / "config.json").write_text(json.dumps(SHARED))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **options: str(tmp_path))
     message = "'some/pickle' has neither; a pickle, such as pytorch_model.bin, is never read, because .* runs whatever"
@@ -248,7 +248,7 @@ def test_an_id_that_only_has_a_pickle(tmp_path, monkeypatch):
 
 
 def test_what_is_asked_of_the_hub(folders, tmp_path, monkeypatch):
-    """Never a pickle, nothing in folders, and Flax's file only if there are no safetensors."""
+    """Pickles and files in subfolders are never requested, and the file of Flax only if there are no safetensors."""
     flax = write_msgpack(tmp_path, SHARED, flax_tree(tensors_of(SHARED)))
     for folder, patterns in ((folders["shared"], ["*.safetensors"]), (flax, ["*.safetensors", "flax_model*.msgpack"])):
         asked = []
@@ -279,20 +279,20 @@ def test_depths_that_are_none(folders, depth):
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.* is deepened to")
 def test_layers_are_repeated_from_the_first(tmp_path, config, depth, order):
-    """So that the layers of the trained depth stay what they were."""
+    """Thus the layers of the trained depth stay unchanged."""
     assert probe.load(write(tmp_path, config, tensors_of(config)), depth=depth).network.order() == order
 
 
 @pytest.mark.exhaustive
 def test_deeper_is_what_a_configuration_of_that_depth_makes(folders, tmp_path):
-    """Six layers of an ALBERT of 4."""
+    """An ALBERT of four layers that is deepened to six equals a configuration with six layers."""
     deep = probe.load(folders["shared"], depth=6)
     other = probe.load(write(tmp_path / "six", SHARED | {"num_hidden_layers": 6}, tensors_of(SHARED)))
     np.testing.assert_array_equal(probe.trace(deep, IDS, MASK).hidden, probe.trace(other, IDS, MASK).hidden)
 
 
 def test_deeper_is_the_stack_again(folders, tmp_path):
-    """Depth 5 of three blocks of T5 equals five blocks of which the last two are copies of the first two."""
+    """A T5 of three blocks with depth 5 equals five blocks of which the last two are copies of the first two."""
     tensors = tensors_of(T5)
     for i in (0, 1):
         copies = {name: array for name, array in tensors.items() if name.startswith(f"encoder.block.{i}.")}
@@ -307,7 +307,7 @@ def test_deeper_is_the_stack_again(folders, tmp_path):
 
 
 def equations(jaxpr):
-    """How many equations a jaxpr has, those inside its scans counted once."""
+    """The number of equations of a jaxpr, where those inside its scans count once."""
     inner = [value for eqn in jaxpr.eqns for value in eqn.params.values() if hasattr(value, "eqns")]
     closed = [value.jaxpr for eqn in jaxpr.eqns for value in eqn.params.values() if hasattr(value, "jaxpr")]
     return len(jaxpr.eqns) + sum(map(equations, [*inner, *closed]))
@@ -317,7 +317,7 @@ def equations(jaxpr):
 @pytest.mark.filterwarnings("ignore:.* is deepened to")
 @pytest.mark.parametrize("name", ("shared", "albert", "t5"))
 def test_depth_costs_no_compilation(folders, name):
-    """The program is as long at depth 96 as at depth 4: one layer is traced, whatever the depth."""
+    """The program has the same length at depth 96 as at depth 4: one layer is traced at any depth."""
 
     def length(depth):
         form, state = nnx.split(probe.load(folders[name], depth=depth).network)
@@ -328,7 +328,7 @@ def test_depth_costs_no_compilation(folders, name):
 
 
 def test_heads_are_never_changed_silently(folders, tmp_path):
-    """Another number of heads is given, with a warning; it is what a configuration with that number makes."""
+    """Another number of heads causes a warning, and gives the network of a configuration with that number."""
     with pytest.warns(
         UserWarning, match="trained with 3 heads and is cut into 1: this is another network from layer 1"
     ):
@@ -337,7 +337,7 @@ def test_heads_are_never_changed_silently(folders, tmp_path):
     other = probe.load(write(tmp_path / "one", SHARED | {"num_attention_heads": 1}, tensors_of(SHARED)))
     np.testing.assert_array_equal(found.hidden, probe.trace(other, IDS, MASK).hidden)
     assert found.attention.shape == (3, 4, 1, 8, 8)
-    assert probe.load(folders["shared"], heads=3).num_heads == 3  # as trained: no warning
+    assert probe.load(folders["shared"], heads=3).num_heads == 3  # as trained, without a warning
     wrong = ((5, "divide the hidden size, 12"), (0, "divide"), (2.0, "be an integer"), ([3], "be an integer"))
     for heads, rule in wrong:
         with as_a_user(), pytest.raises(ValueError, match=f"heads must {rule}"):
@@ -350,7 +350,7 @@ def test_heads_are_never_changed_silently(folders, tmp_path):
 
 @pytest.mark.parametrize("kind", kinds("gpt2", "bert"))
 def test_more_tokens_than_positions(kind):
-    """The network refuses them where its positions are a table, and tools cut them and say so; T5 has no last one."""
+    """A network with a table of positions refuses them, and tools cut the text with a warning; T5 has no limit."""
     model, ids = tiny(kind), jnp.ones((1, 17), int)
     if kind == "t5":
         assert model.max_positions is None and probe.trace(model, ids).hidden.shape == (1, 4, 17, 12)

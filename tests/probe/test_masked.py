@@ -1,4 +1,4 @@
-"""Masked language modelling: what is hidden, and what guessing it costs."""
+"""Masked language modelling: the hidden tokens, and the loss of guessing them."""
 
 import functools
 import math
@@ -43,7 +43,7 @@ def test_what_is_hidden_and_what_is_not():
 
 @pytest.mark.exhaustive
 def test_shares_of_mask_random_and_kept():
-    """80 %, 10 % and 10 % of 40,000 hidden tokens, within five standard errors; of the random ones 1 in 25 is right."""
+    """The shares of 40,000 hidden tokens are 80, 10 and 10 % to five standard errors; 1 in 25 random ones is right."""
     ids = jnp.tile(IDS, (2000, 1))[:8000]
     seen, places, words = hide(ids, WORDS, 0.3, jr.key(1))
     shown = np.asarray(jnp.take_along_axis(seen, places, axis=1))
@@ -94,7 +94,7 @@ def test_loss_is_the_mean_cross_entropy_of_what_was_hidden(held):
 
 @pytest.mark.exhaustive
 def test_rows_in_pieces_are_pieces_at_their_positions(held):
-    """Of 16 tokens 4 at a time: the cost is that of four networks whose positions begin at 0, 4, 8 and 12."""
+    """For 16 tokens in pieces of 4, the cost equals that of four networks whose positions begin at 0, 4, 8 and 12."""
     key, pieces = jr.key(6), jnp.asarray(IDS.reshape(-1, 4), jnp.int32)
     cost, more = jax.jit(lambda held, ids, key: MaskedLoss(WORDS, 0.3, None, 4)(held, ids, key))(held, IDS, key)
     seen, places, words = hide(pieces, WORDS, 0.3, key)

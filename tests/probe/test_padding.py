@@ -1,4 +1,4 @@
-"""Where padding stands, and what else is in a batch, changes nothing: every network, every measure."""
+"""The place of padding and the rest of a batch change nothing, in every network and every measure."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ OWN = {
         ),
     },
 }
-# Masks that know places: the same tokens, and so the same numbers, only if padding is no place.
+# These masks depend on places: the numbers stay the same only if padding does not count as a place.
 MASKED = {
     "t5 in windows": ("t5", cjx.WindowMask(3)),
     "gpt2 with sinks": ("gpt2", cjx.SinkMask(2, 1)),
@@ -43,7 +43,7 @@ EVERY = (*CONFIGS, *OWN, *MASKED)
 
 
 WORDS = [[5, 9, 2, 7, 4], [8, 3, 6], [7, 7, 1, 9, 5]]
-# Rows of a batch of nine columns that hold the words of each text; what else the batch holds is padding.
+# The columns, of nine, that contain the words of each text; all other columns are padding.
 PLACES = {
     "right": [range(5), range(3), range(5)],
     "left": [range(4, 9), range(6, 9), range(4, 9)],
@@ -67,7 +67,7 @@ def load(kind):
 
 
 def batch(where, texts=range(3)):
-    """Texts in one batch, with an id of a word at padding."""
+    """Texts in one batch, with the id of a word at padding."""
     places = PLACES[where]
     ids, mask = np.full((len(texts), 9), 11, np.int32), np.zeros((len(texts), 9), bool)
     for row, text in enumerate(texts):
@@ -89,7 +89,7 @@ def assert_same(found, expected):
 
 
 def of_words(array, mask, *axes):
-    """What belongs to the words of one text, along these axes."""
+    """The entries that belong to the words of one text, along these axes."""
     for axis in axes:
         array = np.compress(mask, array, axis=axis)
     return array
@@ -100,7 +100,7 @@ def of_words(array, mask, *axes):
     "kind", kinds("albert", "bert", "gpt2", "llama", "t5 in windows", "learned", "gpt2 with sinks", every=EVERY)
 )
 def test_hidden_states_and_attention_are_those_of_the_text_alone(kind):
-    """Wherever the words of a text stand, and whatever stands beside it; all else is zero."""
+    """The place of the words and the other texts of the batch change nothing; all entries at padding are zero."""
     model = load(kind)
     for text, words in enumerate(WORDS):
         alone = probe.trace(model, [words])
@@ -115,7 +115,7 @@ def test_hidden_states_and_attention_are_those_of_the_text_alone(kind):
             np.testing.assert_array_equal(found.mask, mask)
 
 
-# A tiny network of each family, by its model type, and networks whose angles depend on the number of words.
+# A tiny network of each family, by model type, and networks whose angles depend on the number of words.
 TINY = {name: CASES[name][1] | CASES[name][2] | {"model_type": name} for name in FIRST if "," not in name}
 TINY |= {CONFIGS[kind]["model_type"]: CONFIGS[kind] for kind in CONFIGS}
 TINY |= {"llama": CASES["llama, yarn"][1] | {"model_type": "llama"}, "mt5": CONFIGS["t5"] | {"model_type": "mt5"}}
@@ -127,7 +127,7 @@ OFTEN = ("bloom", "distilbert", "gemma3_text", "gpt_neox", "modernbert", "opt", 
 
 @functools.cache
 def of_family(name):
-    """A network of this family with random numbers in all of its parameters, also in its biases and norms."""
+    """A network of this family with random numbers in all parameters, including biases and norms."""
     model, rng = probe.from_config(TINY[name], jr.key(0), dtype="float64"), np.random.default_rng(1)
     form, state, others = nnx.split(model.network, nnx.Param, ...)
     state = jtu.tree_map(lambda leaf: leaf + 0.3 * rng.normal(size=leaf.shape), state)
@@ -141,8 +141,7 @@ def test_every_family_has_a_tiny_network():
 @pytest.mark.exhaustive_cases("distilbert", "bloom", "modernbert")
 @pytest.mark.parametrize("name", kinds(*OFTEN, every=[name for name in TINY if name not in IN_IMAGES]))
 def test_padding_of_every_family(name):
-    """Padding before, behind, around and among the words, what it holds, and the other texts of a batch change no
-    hidden state of a text."""
+    """Padding before, after, around and among words, its ids, and other texts of the batch change no hidden state."""
     model, rng = of_family(name), np.random.default_rng(2)
     words = rng.integers(3, 30, 5)
     alone = np.asarray(probe.trace(model, words[None]).hidden[0])
@@ -150,7 +149,7 @@ def test_padding_of_every_family(name):
     assert np.abs(np.asarray(probe.trace(model, words[None, ::-1]).hidden[0])[:, ::-1] - alone)[-1].max() > 1e-3
     rows = {"behind": range(5), "before": range(4, 9), "around": range(2, 7), "among": [0, 3, 4, 6, 8]}
     for places in (("behind", "before", "among"), ("around", "behind"), ("among",)):
-        # What else there is in the batch is drawn anew: the ids at padding, and whole texts with padding anywhere.
+        # The rest of the batch is drawn again: the ids at padding, and whole texts with padding anywhere.
         ids, mask = rng.integers(3, 30, (3, 9)), rng.random((3, 9)) < 0.6
         mask[:, 1] = True
         for row, where in enumerate(places):
@@ -164,7 +163,7 @@ def test_padding_of_every_family(name):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in TINY if name not in IN_IMAGES])
 def test_padding_behind_all_texts_of_every_family(name):
-    """The same where no text begins with padding, and no row is moved."""
+    """Hidden states are unchanged where all padding is at the end, so that no row is moved."""
     model, words = of_family(name), np.random.default_rng(2).integers(3, 30, (3, 9))
     mask = np.arange(9)[None] < np.array([[5], [9], [2]])
     found = probe.trace(model, words, mask).hidden
@@ -184,7 +183,7 @@ def test_batches_of_images(name):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("bert", every=EVERY))
 def test_a_network_called_by_itself(kind):
-    """The same, with a mask that is traced too; and the pooled word is the first one."""
+    """A call of the network itself ignores padding, also with a traced mask; the pooled word is the first word."""
     network = load(kind).network
     alone = [probe.trace(load(kind), [words]).hidden[:, -1] for words in WORDS]
     known = lambda ids, mask: jax.jit(lambda ids: network(ids, jnp.asarray(mask)))(ids)
@@ -201,7 +200,7 @@ def test_a_network_called_by_itself(kind):
 
 
 FEW = {"bins": 8, "rank": True}
-# What each public measure of texts finds in an `Encoded`.
+# The results of each public measure for an `Encoded`.
 MEASURES = {
     "attention_sinks": lambda model, data: probe.attention_sinks(model, data, special={"three": 7}),
     "position_heads": lambda model, data: probe.position_heads(model, data, separators={"three": 3}),
@@ -233,7 +232,7 @@ def test_measures_of_texts(kind, name):
     model = load(kind)
     if name == "token_losses" and (not model.network.shared_context(9).causal or model.network.mask is not None):
         pytest.skip("the network sees what it has to guess")
-    # The second text has no token 7, of which the sinks are measured.
+    # The second text lacks token 7, which is a target of the sinks.
     step = 2 if name == "attention_sinks" else 1
     given = lambda where: probe.Encoded(*(part[::step] for part in batch(where)))
     expected = MEASURES[name](model, given("left"))
@@ -242,7 +241,7 @@ def test_measures_of_texts(kind, name):
 
 
 def test_batches_of_a_survey():
-    """Two texts at a time, all at once, or in another order: the same values of each text."""
+    """Two texts at a time, all texts at once and another order give the same values of each text."""
     model = tiny("gpt2")
     data = batch("each another")
     expected = probe.first_token(model, data).ratio.values
@@ -251,9 +250,9 @@ def test_batches_of_a_survey():
     assert_same(probe.first_token(model, turned).ratio.values[::-1], expected)
 
 
-@pytest.mark.exhaustive  # half a minute to compile, and the same door as that of every measure of texts
+@pytest.mark.exhaustive  # half a minute to compile, and the check that all measures of texts share
 def test_the_particle_model_of_a_network():
-    """The bridge reads the texts as the network does."""
+    """The bridge reads texts with padding as the network does."""
     model = tiny("albert")
     found = [probe.bridge(model, batch(where), batch_size=3, steps_per_layer=2) for where in ("right", "each another")]
     assert_same(found[1], found[0])
@@ -262,7 +261,7 @@ def test_the_particle_model_of_a_network():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("albert", every=EVERY))
 def test_one_text_taken_apart(kind):
-    """The residual stream, the logit lens and the neurons of a text, from `present`."""
+    """The residual stream, the logit lens and the neurons of a text depend only on its present tokens."""
     model = load(kind)
     words, text = jnp.asarray(WORDS[0]), 0
     stream = transformer.residual_stream(model, words)
@@ -272,7 +271,7 @@ def test_one_text_taken_apart(kind):
         found = transformer.residual_stream(model, jnp.asarray(ids), jnp.asarray(mask))
         for name, axes in AXES.items():
             assert_same(of_words(np.asarray(getattr(found, name)), mask, *axes), getattr(stream, name))
-        # Nothing is present there: not in what enters either.
+        # At padding all entries are zero, also in the input.
         assert not np.asarray(found.stream)[:, ~mask].any() and not np.asarray(found.embedding)[~mask].any()
         of_batch = transformer.key_value_memory(model, ids[None], mask[None], layer=1, top=3)
         assert_same(of_batch.activation, memory.activation)
@@ -291,7 +290,7 @@ AXES = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", kinds("relative", every=OWN))
 def test_modules_of_transformer(kind):
-    """A `LanguageModel`, its stack, its blocks and their attention, eagerly and traced."""
+    """A `LanguageModel`, its stack, its blocks and their attention ignore padding, called directly and traced."""
     model = own_model(OWN[kind])
     words = jnp.asarray(WORDS[0])
     x = model.embed(words)
@@ -322,7 +321,7 @@ def test_modules_of_transformer(kind):
 
 @pytest.mark.exhaustive
 def test_a_profile_of_a_language_model():
-    """Texts padded on the left and with holes are profiled as those padded on the right."""
+    """Texts with padding on the left or with holes have the same profile as texts with padding on the right."""
     model = own_model(OWN["learned"])
     expected = transformer.depth_profile(model, *batch("right"))
     for where in PLACES:
@@ -333,7 +332,7 @@ def test_a_profile_of_a_language_model():
 
 @pytest.mark.exhaustive
 def test_texts_longer_than_the_positions():
-    """Only words count: columns of padding before them cut nothing off, and a text of 20 words loses its last four."""
+    """Only words count: columns of padding before the words cut no word, and a text of 20 words loses its last four."""
     model, n = tiny("gpt2"), 16
     ids = np.random.default_rng(1).integers(1, 30, (1, 20))
     mask = np.arange(20)[None] >= 4
@@ -352,7 +351,7 @@ def test_texts_longer_than_the_positions():
 
 @pytest.mark.exhaustive
 def test_what_encode_and_a_tokenizer_return_is_read_in_one_piece():
-    """With its mask, which a second one may not contradict; token types of networks that have none are left out."""
+    """A mask inside the argument is used, and a second mask is refused; unused token types are ignored."""
     model = probe.load()
     texts = ["A film.", "A film that is far longer."]
     encoded = probe.encode(model, texts)

@@ -1,4 +1,4 @@
-"""Parameters by part: counted from the sizes of tiny networks of each kind, by the definition of their layers."""
+"""Parameters by part equal counts from the sizes of tiny networks of each kind, by the definition of their layers."""
 
 from types import SimpleNamespace
 
@@ -11,11 +11,11 @@ from tests.probe_cases import sizes_like
 from tests.transformer_cases import language_model
 
 
-W, D, H, K, M, L, P = 20, 8, 2, 4, 12, 3, 16  # words, dimension, heads, of a head, neurons, layers, positions
+W, D, H, K, M, L, P = 20, 8, 2, 4, 12, 3, 16  # words, dimension, heads, dimension of a head, neurons, layers, positions
 
 
 def of(sizes, **options):
-    """A model of which only the shapes exist."""
+    """A model that has only the shapes of its parameters."""
     return probe.Model(nnx.eval_shape(lambda: probe.Network(sizes, nnx.Rngs(0), **options)), SimpleNamespace(), "tiny")
 
 
@@ -37,7 +37,7 @@ def test_a_llama_has_gates_shared_keys_and_no_positions():
     np.testing.assert_array_equal(counts, expected)
     assert counts.total == expected.sum()
     np.testing.assert_allclose(list(counts.shares.values()), expected / expected.sum(), rtol=1e-15)
-    # Tied: the head is the embedding.
+    # In a tied network the head is the embedding.
     assert probe.parameter_counts(llama(tied=True)) == counts._replace(unembedding=0)
 
 

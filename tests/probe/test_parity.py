@@ -1,4 +1,4 @@
-"""Every family of networks against PyTorch's: live where it is installed, from committed arrays everywhere."""
+"""Every family of networks equals that of PyTorch: computed where it is installed, from committed arrays everywhere."""
 
 import contextlib
 import json
@@ -43,8 +43,8 @@ TINY = {
 LLAMA3 = {name: value for name, value in LLAMA["rope_parameters"].items() if name != "rope_theta"}
 SLIDES = {"use_sliding_window": True, "sliding_window": 3}
 MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
-# The class of transformers, the configuration, and what it adds to it. One case of each family and option is in
-# `make test`, the others in `make exhaustive`.
+# Each family has a class of transformers and a configuration, to which the cases below add options. `make test` runs
+# LIVE, and `make exhaustive` runs MORE.
 FAMILIES = {
     "albert": ("AlbertModel", SHARED), "albert, head": ("AlbertForMaskedLM", SHARED),
     "t5": ("T5EncoderModel", T5), "mt5": ("MT5EncoderModel", T5 | {"model_type": "mt5"}),
@@ -98,19 +98,19 @@ MORE = {
 
 @pytest.mark.parametrize("name", [*LIVE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in MORE)])
 def test_live(tmp_path, name):
-    """All levels, attentions and scores of a network that transformers saved, at words."""
+    """All levels, attentions and scores of a network that transformers saved agree at words."""
     family = name.partition(":")[0]
     kind, config = FAMILIES[family]
     config = config | (LIVE | MORE)[name]
     twin = save_twin(tmp_path, kind, config)
     types = TYPES if config["model_type"] in ("albert", "bert") else None
-    # transformers takes the angles of rotary positions in float32, and its versions 4 the softmax of T5.
+    # transformers computes rotary angles in float32, and its version 4 also the softmax of T5.
     dtype, allowed = jnp.float64, (1e-5 if OLD and "d_kv" in config else 1e-12,) * 3
     if "num_key_value_heads" in config:
         dtype, allowed = jnp.float32, (1e-5, 2e-5, 1e-4)
-    # Beside an untied decoder transformers has a second bias, which it does not use.
+    # transformers has a second bias beside an untied decoder, and does not use it.
     untied = kind == "BertForMaskedLM" and not config.get("tie_word_embeddings", True)
-    # Versions 4 keep the hidden states of an ALBERT once a group.
+    # Version 4 stores the hidden states of an ALBERT once per group.
     step = config["inner_group_num"] if OLD and config["model_type"] == "albert" else 1
     with pytest.warns(UserWarning, match="bias' is used") if untied else contextlib.nullcontext():
         model = probe.load(tmp_path, dtype=dtype)
@@ -123,12 +123,12 @@ def test_live(tmp_path, name):
             model.logits(jnp.ones((1, 2, 12)))
 
 
-# On a GPU 2.2e-5 was seen in float32.
+# On a GPU an error of 2.2e-5 occurred in float32.
 ALLOWED = {"float32": 3e-5, "float64": 1e-10}
 
 
 def assert_near(found, hidden, attention, mask, dtype, scale=1.0):
-    """The differences at words are small; what the networks hold at padding is no concern of either."""
+    """The differences at words are small; values at padding are not compared."""
     words = np.broadcast_to(mask[:, None, :, None], hidden.shape)
     rows = np.broadcast_to(mask[:, None, None, :, None], attention.shape)
     allowed = ALLOWED[jnp.dtype(dtype).name]
@@ -140,7 +140,7 @@ def assert_near(found, hidden, attention, mask, dtype, scale=1.0):
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64), ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("name", ("albert", "t5"))
 def test_committed_references(tmp_path, name, dtype):
-    """Every hidden state and attention that PyTorch computed when tests/data/make_probe_references.py was run."""
+    """Every hidden state and attention equals the arrays of PyTorch that tests/data/make_probe_references.py stored."""
     file = DATA / f"probe_{name}.safetensors"
     assert file.stat().st_size < 100_000
     arrays = safetensors.numpy.load_file(file)
@@ -154,7 +154,7 @@ def test_committed_references(tmp_path, name, dtype):
     assert_near(found, arrays["hidden"], arrays["attention"], arrays["mask"], dtype)
 
 
-# By the model type: a configuration, the class of transformers, the prefix of the body, and what is tied in it.
+# By model type: a configuration, the class of transformers, the prefix of its body, and its tied tensors.
 WITH_DECODER = {
     "albert": (SHARED, "AlbertForMaskedLM", "albert.", ("predictions.decoder.weight", "predictions.decoder.bias")),
     "bert": (BERT, "BertForMaskedLM", "bert.", ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")),
@@ -167,7 +167,7 @@ WITH_DECODER = {
 @pytest.mark.parametrize("tied", (False, True), ids=("untied", "called tied"))
 @pytest.mark.parametrize("kind", WITH_DECODER)
 def test_a_decoder_of_its_own(tmp_path, kind, tied):
-    """Matrix and bias of a decoder are read as transformers reads them, also where config.json calls them tied."""
+    """Matrix and bias of a decoder are read as transformers reads them, also where config.json declares them tied."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     if OLD:
         pytest.skip("versions 4 of transformers tie whatever the file holds")
@@ -188,14 +188,14 @@ def test_a_decoder_of_its_own(tmp_path, kind, tied):
         match = "which its config.json ties" if tied else "bias' is used"
         with pytest.warns(UserWarning, match=match) if encoder or tied else contextlib.nullcontext():
             model = probe.load(folder, dtype=jnp.float64)
-        # PyTorch's Llama takes norms in float32 whatever the precision.
+        # PyTorch's Llama computes norms in float32 in every precision.
         allowed = 1e-10 if kind != "qwen2" else 1e-4
         found = jax.jit(lambda ids, model=model: model.logits(model.network(ids)))(IDS[:1])
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
 
 
 def test_a_decoder_of_its_own_in_a_file_of_flax(tmp_path):
-    """The msgpack of Flax gives the network that the same tensors in safetensors give."""
+    """A msgpack of Flax and safetensors with the same tensors give the same network."""
     config = SHARED | {"tie_word_embeddings": False}
     tensors, draw = tensors_of(SHARED, head=True), np.random.default_rng(5).normal
     decoder = {"kernel": draw(size=(6, 30)).astype("f4"), "bias": draw(size=30).astype("f4")}
@@ -219,10 +219,10 @@ def test_a_decoder_of_its_own_in_a_file_of_flax(tmp_path):
 @needs_plbert
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64), ids=lambda dtype: dtype.__name__)
 def test_trained_albert(dtype):
-    """The trained ALBERT, all 12 layers, on phonemes with padding, relative to its largest entry, 11.6.
+    """The trained ALBERT agrees in all 12 layers, on phonemes with padding, relative to its largest entry, 11.6.
 
-    In float32 no two ways of summing agree to 2e-5 outright: on texts of 482 phonemes PyTorch is 3.7e-5 from its own
-    float64, and we are 4.7e-5 from it.
+    In float32 no two orders of summation agree to 2e-5 in absolute terms: on texts of 482 phonemes the error of PyTorch
+    against its own float64 is 3.7e-5, and the error of this package is 4.7e-5.
     """
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     ids = np.random.default_rng(0).integers(1, 178, (2, 24))

@@ -1,4 +1,4 @@
-"""Values at places of a network against hooks of PyTorch, and causal tracing against one patched run for each place."""
+"""Edits of a network equal hooks of PyTorch, and causal tracing equals one patched run for each place."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ TEXTS = probe.Encoded(IDS.astype(np.int32), MASK)
 
 
 def hooked(family, twin, place, layer, change):
-    """A hook of PyTorch that changes what stands at a place, (batch, n, ...)."""
+    """A hook of PyTorch that changes the values at a place, (batch, n, ...)."""
     block = (twin.transformer.h if family == "gpt2" else twin.bert.encoder.layer)[layer]
     attention = block.attn if family == "gpt2" else block.attention
     maps = {
@@ -43,7 +43,7 @@ def pair(request, tmp_path_factory):
 
 
 def compared(pair, edits, place, layer, change):
-    """The last hidden states at words, and those of PyTorch with the hook."""
+    """Compare the last hidden states at words with those of PyTorch with the hook."""
     torch = pytest.importorskip("torch")
     family, twin, model = pair
     ids, mask = torch.tensor(IDS), torch.tensor(MASK.astype(np.int64))
@@ -63,8 +63,7 @@ def compared(pair, edits, place, layer, change):
 @pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention", "gpt2-stream")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_values_are_those_of_hooks_of_pytorch(pair, place):
-    """A vector at one token, another for each text and token, a function, and a number at some heads, neurons or
-    dimensions."""
+    """Edits are a vector at a token, one for each text and token, a function, or a number at some heads or neurons."""
     torch = pytest.importorskip("torch")
     family = pair[0]
     more = {"head": (3, K), "neuron": (WIDE[family],)}.get(place, (D,))
@@ -91,7 +90,7 @@ def test_values_are_those_of_hooks_of_pytorch(pair, place):
 
 
 def test_several_edits_and_the_names_of_places(pair):
-    """Edits act one after another; the embedding is level 0 of the stream; zero is what `without` leaves."""
+    """Edits act one after another; the embedding is level 0 of the stream; an edit to zero equals `without`."""
     _, _, model = pair
     vector = RNG.normal(size=D)
     for one, other in (
@@ -113,8 +112,7 @@ def test_several_edits_and_the_names_of_places(pair):
 @pytest.mark.exhaustive_cases("gpt2-head", "gpt2-attention")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_means_and_copies_are_of_what_the_network_computes(pair, place):
-    """A copy of a text's own values changes nothing; that of another text at the last level gives its outputs; a mean
-    is over words alone."""
+    """A copy of the text's own values changes nothing, also beside other texts; a mean is over words only."""
     _, _, model = pair
     before = probe.trace(model, *TEXTS).hidden
     own = probe.patch(model, probe.Edit(place, probe.CopyOf(TEXTS)))
@@ -152,7 +150,7 @@ def test_tools_take_a_patched_network_or_refuse_it():
 @pytest.mark.exhaustive_cases("attention", "feed_forward", "neuron")
 @pytest.mark.parametrize("place", ("stream", "head", "attention", "neuron", "feed_forward"))
 def test_what_was_patched_stands_there_and_the_lens_reads_it(place):
-    """Each level of the lens is the head of the network applied to the stream of the patched trace."""
+    """Patched values are found at their places; each level of the lens is the head applied to the patched stream."""
     model = tiny("gpt2")
     where = {"layer": [0, 2], "token": [1, 3]} | ({"index": 1} if place in ("head", "neuron") else {})
     patched = probe.patch(model, [probe.Edit(place, 0.25, **where), probe.Edit("stream", lambda x: 1.1 * x, layer=3)])
@@ -165,22 +163,22 @@ def test_what_was_patched_stands_there_and_the_lens_reads_it(place):
     network = model.network
     for level in range(hidden.shape[1]):
         x = hidden[:, level]
-        # A trace ends after the last norm of the network.
+        # The hidden states of a trace end after the last norm of the network.
         x = x if level == hidden.shape[1] - 1 else network.finish(x)
         np.testing.assert_allclose(lens[:, level][mask], np.asarray(network.logits(x))[mask], rtol=0, atol=1e-10)
 
 
 def test_causal_tracing_is_one_patched_run_for_each_place():
-    """Restored at every token of level 0 the text is clean; each place equals a run that `patch` makes."""
+    """Restoring the last token of the last level gives the clean score; each place equals a run with `patch`."""
     model, ids, answer = tiny("gpt2"), IDS[:1], 4
     found = probe.causal_trace(model, probe.Encoded(ids, MASK[:1]), answer, tokens=[0, 1], key=jr.key(0), draws=2)
     assert found.restored.shape == (4, 8)
     log_p = lambda network: jax.nn.log_softmax(network.logits(probe.trace(network, ids).hidden[:, -1]))[0, -1, answer]
     np.testing.assert_allclose(found.clean, log_p(model), rtol=1e-10)
-    # The last token of the last level is what the answer is read from, and no other token there matters.
+    # The answer is read at the last token of the last level, and no other token there matters.
     np.testing.assert_allclose(found.restored[-1, -1], found.clean, rtol=1e-10)
     np.testing.assert_allclose(found.restored[-1, :-1], found.corrupted, rtol=1e-10)
-    # Tokens whose embedding is clean restore nothing at level 0.
+    # Tokens with a clean embedding restore nothing at level 0.
     np.testing.assert_allclose(found.restored[0, 2:], found.corrupted, rtol=1e-10)
     assert found.clean != found.corrupted and found.effect[-1, -1] == pytest.approx(1)
     one = probe.causal_trace(

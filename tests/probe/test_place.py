@@ -1,4 +1,4 @@
-"""The places of heads on the phase diagram, and recorded weights in place of a network."""
+"""The places of heads on the phase diagram, and recorded weights instead of a network."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from tests.probe_cases import CONFIGS, GPT2, IDS, kinds, tensors_of, tiny, tiny_
 WORDS = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
 TEXTS = probe.Encoded(IDS.astype(np.int32), WORDS)
 FIELDS = ("beta", "eigenvalue", "rotation", "layer_beta", "layer_eigenvalue", "layer_rotation", "radius")
-# Words keep their order, and padding is between them and before them.
+# Words keep their order; padding is placed between and before words.
 PLACES = np.array([[0, 1, 2, 3, 4, 5, 6, 7], [5, 0, 1, 6, 2, 7, 3, 4], [3, 4, 5, 6, 0, 1, 7, 2]])
 
 
@@ -28,7 +28,8 @@ def moved(array, axis):
 
 def maps_of(kind, layer):
     """W_Q, W_K, W_V and W_O of a layer as (d, heads k) and (heads k, d), its scale of scores, and the scale of the norm
-    before its attention, from the file."""
+    before its attention, from the tensors.
+    """
     tensors = {name: array.astype(float) for name, array in tiny_tensors(kind).items()}
     if kind == "gpt2":
         whole, output = tensors[f"h.{layer}.attn.c_attn.weight"], tensors[f"h.{layer}.attn.c_proj.weight"]
@@ -37,14 +38,14 @@ def maps_of(kind, layer):
         part = f"encoder.block.{layer}.layer.0."
         maps = [tensors[f"{part}SelfAttention.{name}.weight"].T for name in "qkvo"]
         return *maps, 1.0, tensors[f"{part}layer_norm.weight"]
-    # Four layers in two groups of two, each group applied twice in a row of two layers.
+    # The eight layers are two groups of two layers, and each group is applied twice in a row.
     group = layer // 4
     part = f"encoder.albert_layer_groups.{group}.albert_layers.{layer % 2}.attention."
     return *(tensors[f"{part}{name}.weight"].T for name in ("query", "key", "value", "dense")), 0.5, None
 
 
 def leading(matrix, rank):
-    """The eigenvalue of the largest real part among the `rank` largest, of a pair that above the real axis."""
+    """The eigenvalue of largest real part among the `rank` largest; a complex pair has positive imaginary part."""
     values = np.linalg.eigvals(matrix)
     kept = values[np.argsort(-np.abs(values))][:rank]
     best = kept[np.argmax(kept.real)]
@@ -52,7 +53,7 @@ def leading(matrix, rank):
 
 
 def expected(kind):
-    """All numbers of every text, layer and head, pair of coordinates by pair of coordinates, by name."""
+    """All numbers of every text, layer and head by name, by loops over pairs of coordinates."""
     model, heads = tiny(kind), tiny(kind).num_heads
     hidden, d = np.asarray(probe.trace(model, *TEXTS).hidden), 12
     found = {name: np.zeros((3, model.num_layers, heads)) for name in FIELDS[:3]}
@@ -82,7 +83,7 @@ def expected(kind):
 
 @pytest.mark.parametrize("kind", kinds("gpt2", "albert", every=("gpt2", "albert", "t5")))
 def test_places_are_those_of_the_whole_matrices(kind):
-    """Means, and standard errors over texts."""
+    """The values, their means and their standard errors over texts agree."""
     found = probe.place(tiny(kind), TEXTS)
     for name, values in expected(kind).items():
         average = getattr(found, name)
@@ -91,7 +92,7 @@ def test_places_are_those_of_the_whole_matrices(kind):
         error = values.std(0, ddof=1) / np.sqrt(3)
         np.testing.assert_allclose(average.error, error, rtol=1e-9, atol=1e-9, err_msg=name)
     assert found.checkpoint is None and (found.rotation.mean > 0).any()
-    # What is not of the norm of the tokens has no error.
+    # Numbers that do not depend on the norms of tokens have no error.
     fixed, other = (found.eigenvalue, found.beta) if kind == "albert" else (found.beta, found.eigenvalue)
     assert fixed.error.max() < 1e-12 < 1e-4 < other.error.max()
 
@@ -105,7 +106,7 @@ def test_texts_of_one_unit_are_one():
 
 @pytest.mark.parametrize("norm", (False, True))
 def test_a_head_of_the_model_of_the_diagram_is_where_its_numbers_are(norm):
-    """B = beta I and V = lambda I for unit vectors; the diagram's flow has them too."""
+    """For B = beta I and V = lambda I on unit vectors the place is (beta, lambda), as in the flow of the diagram."""
     d, r, beta, value = 4, 3.0, 2.5, 0.25
     hidden = np.random.default_rng(0).normal(size=(2, 2, 5, d))
     hidden *= r / np.linalg.norm(hidden, axis=-1, keepdims=True)
@@ -123,7 +124,7 @@ def test_a_head_of_the_model_of_the_diagram_is_where_its_numbers_are(norm):
 
 
 def recorded_of(model, shuffled=False):
-    """The trace of the network with its weights, and rubbish at padding."""
+    """The trace of the network with its weights, and meaningless numbers at padding."""
     trace = probe.trace(model, *TEXTS)
     hidden = np.where(WORDS[:, None, :, None], trace.hidden, np.nan)
     attention = np.where(WORDS[:, None, None, :, None] & WORDS[:, None, None, None], trace.attention, 7.0)
@@ -164,7 +165,7 @@ MEASURES = {
 @pytest.mark.parametrize("kind", kinds("gpt2", "albert", every=("gpt2", "albert", "t5", "bert", "llama")))
 @pytest.mark.parametrize("name", MEASURES)
 def test_recorded_weights_are_those_of_the_network(kind, name):
-    """Whoever made the trace, and wherever its padding is."""
+    """The measures agree for recorded weights, wherever the padding is."""
     other = MEASURES[name](tiny(kind), TEXTS)
     for shuffled in (False, True):
         assert_same(MEASURES[name](recorded_of(tiny(kind), shuffled), None), other)
@@ -173,7 +174,7 @@ def test_recorded_weights_are_those_of_the_network(kind, name):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ("gpt2", "albert", "bert"))
 def test_the_bridge_of_recorded_arrays(kind):
-    """The curve of the network, of its particles and of the fit; the networks without parts cannot be run again."""
+    """The curves of the network, its particles and the fit agree; networks without parts cannot be run."""
     options = {"fit_steps": 1, "steps_per_layer": 1, "uniform": True, "batch_size": 2}
     network = probe.bridge(tiny(kind), TEXTS, **options)
     found = probe.bridge(recorded_of(tiny(kind), True), **options)
@@ -183,7 +184,7 @@ def test_the_bridge_of_recorded_arrays(kind):
 
 
 def test_the_particles_of_arrays_have_the_last_norm():
-    """Both bridges read it alike, and from the file; without it there is none."""
+    """Both kinds of model take the last norm from the file; without a last norm the particles have none."""
     scale = tiny_tensors("gpt2")["ln_f.weight"].astype(float)
     recorded, texts = recorded_of(tiny("gpt2")), probe.Encoded(np.full(WORDS.shape, -1), WORDS)
     make = lambda model, texts: Particles.make(model, texts, np.ones(3), 3, 1)
@@ -199,7 +200,7 @@ def test_padding_anywhere_changes_no_place():
 
 
 def test_heads_that_share_keys_and_values():
-    """Two keys of four queries, each the key of two of them in a row; the scale is 1 / sqrt(k)."""
+    """Two keys serve four queries, each two queries in a row; the scale is 1 / sqrt(k)."""
     rng = np.random.default_rng(1)
     hidden, query, output = (rng.normal(size=shape) for shape in ((2, 3, 4, 6), (2, 4, 6, 3), (2, 4, 3, 6)))
     shared = rng.normal(size=(2, 2, 2, 6, 3))
@@ -211,13 +212,13 @@ def test_heads_that_share_keys_and_values():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Three checkpoints, as Pythia names them."""
+    """Three checkpoints with names like those of Pythia."""
     root = tmp_path_factory.mktemp("run")
     return [write(root / f"step{step}", GPT2, tensors_of(GPT2, seed)) for seed, step in enumerate((0, 512, 1000))]
 
 
 def test_along_checkpoints(folders, tmp_path):
-    """The first axis is that of checkpoints, in order, in arrays, tables and files."""
+    """The first axis contains the checkpoints in order, in arrays, tables and files."""
     found = probe.place_checkpoints(folders, TEXTS)
     assert found.checkpoint.tolist() == ["step0", "step512", "step1000"]
     models = [probe.load(folder) for folder in folders]
@@ -306,7 +307,7 @@ def test_heads_that_no_particle_model_has():
 
 
 def test_a_store_of_other_weights_is_refused(tmp_path):
-    """The weights belong to the trace."""
+    """The weights are part of the identity of a recorded trace."""
     one, store = recorded_of(tiny("gpt2")), tmp_path / "store"
     measure = probe.Measure(level=lambda hidden, mask: {"size": jnp.sum(hidden, axis=(1, 2))})
     probe.survey(one, None, measure, store=store)

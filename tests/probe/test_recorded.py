@@ -1,4 +1,4 @@
-"""Arrays of other programs: every measure of a recorded trace is that of the network which made it."""
+"""Arrays of other programs: every measure of a recorded trace equals that of the network which made the trace."""
 
 import functools
 
@@ -37,7 +37,7 @@ def numbers(result):
 
 @pytest.fixture(scope="module", params=kinds("gpt2", every=("gpt2", "bert")))
 def pair(request):
-    """A network and its trace as arrays, with rubbish at padding."""
+    """A network and its trace as arrays, with meaningless numbers at padding."""
     model = tiny(request.param)
     trace = probe.trace(model, *TEXTS)
     hidden = np.where(TEXTS.mask[:, None, :, None], trace.hidden, np.nan)
@@ -55,7 +55,7 @@ def assert_same(found, expected):
 @pytest.mark.exhaustive_cases("gpt2-heads", "gpt2-similarity without ids", "gpt2-similarity")
 @pytest.mark.parametrize("name", MEASURES)
 def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
-    """Also where padding is on the left, and in the middle, and in batches of two texts."""
+    """The measure also agrees where padding is on the left and in the middle."""
     model, hidden, attention = pair
     expected = MEASURES[name](model, TEXTS)
     recorded = probe.from_arrays(hidden, attention, TEXTS.mask, token_ids=TEXTS.token_ids)
@@ -63,7 +63,7 @@ def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
     assert_same(MEASURES[name](recorded), expected)
     rng = np.random.default_rng(0)
     order = np.argsort(TEXTS.mask + rng.permuted(np.tile(np.linspace(0, 0.5, 8), (3, 1)), axis=1), axis=1)
-    # Words keep their order, at places drawn at random.
+    # Words keep their order, at random places.
     places = np.sort(np.where(TEXTS.mask, rng.permuted(np.tile(np.arange(8), (3, 1)), axis=1), 99), axis=1)
     moved = np.stack([np.r_[row[row < 99], np.setdiff1d(np.arange(8), row)] for row in places])
     order = np.argsort(moved, axis=1)
@@ -85,7 +85,7 @@ def with_windows(kind):
         config = CASES[kind][1] | CASES[kind][2] | {"model_type": kind}
         model = probe.from_config(config, jr.key(0), dtype="float64")
     sizes = model.network.sizes
-    assert sizes.window == 3 and {*sizes.sliding} == {True, False}  # 3 is half of the local attention of 4, plus 1
+    assert sizes.window == 3 and {*sizes.sliding} == {True, False}  # half of the local attention of 4, plus 1, is 3
     return model, probe.trace(model, *TEXTS), [3 if slides else None for slides in sizes.sliding]
 
 
@@ -93,7 +93,7 @@ def with_windows(kind):
 @pytest.mark.parametrize("name", ("sinks", "places", "heads"))
 @pytest.mark.parametrize("kind", ("llama", "modernbert"))
 def test_windows_of_a_network(kind, name):
-    """The baselines of the windows of each layer, on one side of a token or on both, are those of the network."""
+    """With the windows of each layer, causal or on both sides, the baselines equal those of the network."""
     model, trace, windows = with_windows(kind)
     given = {"token_ids": TEXTS.token_ids, "causal": model.network.sizes.causal}
     recorded = probe.from_arrays(trace.hidden, trace.attention, TEXTS.mask, window=windows, **given)
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused(pair, tmp_path):
 
 
 def test_a_causal_trace_that_looks_ahead():
-    """The baseline of sinks depends on the mask, which the attention itself may contradict."""
+    """The baseline of sinks depends on the mask, and the attention itself may contradict a mask."""
     ahead = np.full((1, 1, 1, 3, 3), 1 / 3)
     hidden = np.random.default_rng(0).normal(size=(1, 2, 3, 4))
     with pytest.raises(ValueError, match="causal must be False where a token attends to a later one"):

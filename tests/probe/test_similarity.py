@@ -1,4 +1,4 @@
-"""Figure 1: cosines between the tokens of a text, level by level, against a loop over pairs."""
+"""Figure 1: cosines between the tokens of a text, at each level, equal a loop over pairs."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,7 @@ def found(model):
 
 
 def test_every_statistic_is_that_of_a_loop(model, found):
-    """Mean and error over texts, of the words of each."""
+    """Mean and error over texts equal those of a loop over the words of each text."""
     each = []
     for hidden, mask in zip(np.asarray(probe.trace(model, *TEXTS).hidden), TEXTS.mask, strict=True):
         rows = [reference.similarity(x, mask, found.edges, 0.4, found.probabilities) for x in hidden]
@@ -33,7 +33,7 @@ def test_every_statistic_is_that_of_a_loop(model, found):
     for name in NAMES:
         average = getattr(found, name)
         mean, spread = reference.average([row[name] for row in each])
-        # A quantile is read off the histogram: right up to a bin, which is 0.1 wide.
+        # A quantile is read from the histogram and is accurate up to a bin, which is 0.1 wide.
         allowed = 0.1 if name == "quantiles" else 1e-11
         np.testing.assert_allclose(average.mean, mean, rtol=0, atol=allowed)
         if name != "quantiles":
@@ -44,7 +44,7 @@ def test_every_statistic_is_that_of_a_loop(model, found):
 
 @pytest.mark.exhaustive
 def test_hidden_states_by_hand_and_padding(model, found):
-    """`trace` gives the same; and padding the batch further, with anything in place of padding, changes nothing."""
+    """The hidden states of `trace` give the same result; more padding, with any numbers there, changes nothing."""
     traced = probe.trace(model, *TEXTS)
     wide = np.concatenate([np.asarray(traced.hidden), np.zeros((5, model.num_layers + 1, 9, 12))], axis=2)
     mask = np.concatenate([TEXTS.mask, np.zeros((5, 9), bool)], axis=1)
@@ -58,7 +58,7 @@ def test_hidden_states_by_hand_and_padding(model, found):
 
 
 def test_uniform_tokens_have_the_density_of_the_sphere():
-    """Oracle: in dimension 3 the cosine is uniform on [-1, 1], and in dimension d its variance is 1 / d."""
+    """In dimension 3 the cosine of uniform tokens is uniform on [-1, 1]."""
     x = jnp.stack([sphere_tokens(seed, 200, 3) for seed in range(8)])[:, None]
     found = probe.similarity_of_hidden(x, bins=8, near=0.999)
     np.testing.assert_allclose(found.density.mean[0], 0.5, rtol=0, atol=5 * found.density.error.max())
@@ -67,7 +67,7 @@ def test_uniform_tokens_have_the_density_of_the_sphere():
 
 
 def test_collapsed_tokens():
-    """All tokens on one ray: all mass in the last bin, rank 1, one cluster, every quantile in the last bin."""
+    """Tokens on one ray have all mass in the last bin, rank 1, one cluster, and every quantile in the last bin."""
     x = (jnp.arange(1.0, 7.0)[:, None] * jnp.asarray([1.0, 2.0, -1.0])[None])[None, None]
     found = probe.similarity_of_hidden(x, bins=10)
     assert found.density.mean[0, -1] == pytest.approx(5.0) and found.near_mass.mean[0] == 1
@@ -76,7 +76,7 @@ def test_collapsed_tokens():
 
 
 def test_edges_of_ones_own_and_no_rank():
-    """Narrower edges count the same pairs in what is left of the range, and quantiles end at the edges."""
+    """Narrower edges count the same pairs within their range, and quantiles end at the edges."""
     x = sphere_tokens(0, 30, 3)[None, None]
     whole = probe.similarity_of_hidden(x, bins=20, rank=False)
     narrow = probe.similarity_of_hidden(x, bins=np.linspace(-0.5, 0.5, 11), rank=False)
@@ -86,7 +86,7 @@ def test_edges_of_ones_own_and_no_rank():
 
 
 def test_a_mask_of_numbers():
-    """0 and 1 are no indices: the same as False and True; other numbers are refused."""
+    """0 and 1 mean False and True and are not indices; other numbers are refused."""
     hidden, mask = np.asarray(normal(5, 5, 5, 12, 12)), TEXTS.mask
     expected = probe.similarity_of_hidden(hidden, mask, bins=20, near=0.4)
     for kind in (np.int32, np.float64):

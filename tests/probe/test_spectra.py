@@ -1,4 +1,4 @@
-"""Spectra of heads from small products, against the full matrices."""
+"""Spectra of heads, computed from small products, equal the spectra of the full matrices."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from tests.probe_cases import ALBERT, SHARED, T5, tensors_of, write
 
 
 def full(config, tensors, block, head):
-    """V and B of one head as (d, d) matrices that act on columns, from tensors in PyTorch's names."""
+    """V and B of one head as (d, d) matrices that act on columns, from tensors with the names of PyTorch."""
     if config["model_type"] == "t5":
         names = [f"encoder.block.{block}.layer.0.SelfAttention.{name}.weight" for name in "qkvo"]
         k, scale = config["d_kv"], 1.0
@@ -50,7 +50,7 @@ def test_the_small_products_have_the_whole_spectrum(config, tmp_path):
 
 @pytest.mark.parametrize("rank", (0, 2, 4), ids=lambda rank: f"rank{rank}")
 def test_columns_that_depend_on_each_other(rank, tmp_path):
-    """Queries that are keys, or of lower rank: the spectrum stays that of the whole matrix, zeros included."""
+    """Where queries equal keys, or have lower rank, the spectrum is still that of the whole matrix, including zeros."""
     tensors = tensors_of(SHARED)
     prefix = "encoder.albert_layer_groups.0.albert_layers.0.attention."
     key = tensors[f"{prefix}key.weight"] * (np.arange(12) % 4 < rank)[:, None].astype("f4")
@@ -76,7 +76,7 @@ def test_directions_are_eigenvectors(config, tmp_path):
 
 @pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
 def test_nearest_words_through_the_factors(config, tmp_path):
-    """The same words in the same order as from the table of all words in the hidden space, which is centred."""
+    """The words and their order equal those from the centred table of all words in the hidden space."""
     tensors = tensors_of(config)
     model = probe.load(add_tokenizer(write(tmp_path, config, tensors)), dtype=jnp.float64)
     if config is T5:

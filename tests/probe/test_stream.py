@@ -1,4 +1,4 @@
-"""What a measure sees on its way, and that nothing else is kept or compiled anew."""
+"""A measure sees every level and layer in turn, nothing else is stored, and nothing is compiled again."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def model(request):
 
 
 class Moment(eqx.Module):
-    """A measure with an array in it."""
+    """A measure with an array as a parameter."""
 
     power: jax.Array
 
@@ -36,7 +36,7 @@ def of_layer(hidden, attention, mask):
 
 
 def test_a_measure_sees_what_trace_keeps(model):
-    """Each level with its mask; each layer with its attention and the state that enters it, stacked in order."""
+    """The measure sees each level with its mask, each layer with its attention and input; results are in order."""
     measure = probe.Measure(Moment(jnp.asarray(2.0)), of_layer)
     streamed = probe.stream(model, IDS, MASK, measure)
     whole = probe.trace(model, IDS, MASK)
@@ -63,7 +63,7 @@ def test_one_half_of_a_measure_is_enough(model):
 
 @pytest.mark.exhaustive
 def test_nothing_compiles_anew(model):
-    """Another batch of the shape, other numbers in the measure, other weights: all one compilation, at any depth."""
+    """Another batch of this shape and other numbers in the measure need no further compilation, at any depth."""
     counts = []
     for depth in (3, 50):
         level, layer = CountTraces(Moment(jnp.asarray(1.0))), CountTraces(of_layer)
@@ -90,7 +90,7 @@ def moment_of(counted):
 
 
 def test_memory_is_that_of_one_layer(tmp_path):
-    """The bytes that the compiled stream needs do not grow with the depth, though a trace of it would."""
+    """The memory of the compiled stream does not grow with the depth, unlike the memory of a trace."""
     config = SHARED | {"max_position_embeddings": 64}
     folder = write(tmp_path, config, tensors_of(config))
     ids, mask = jnp.ones((1, 64), jnp.int32), jnp.ones((1, 64), bool)

@@ -1,4 +1,4 @@
-"""The stream and the lens of batches: each text as `transformer` reads it alone, whatever its padding and its batch."""
+"""The stream and the lens of a batch equal those of each text alone in `transformer`, for any padding and batch."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LEFT = np.flip(MASK, axis=1)
 @pytest.mark.exhaustive_cases("gpt2")
 @pytest.mark.parametrize("kind", kinds("gpt2"))
 def test_texts_of_a_batch_are_texts_alone(kind):
-    """Padding on the left, on the right, and none."""
+    """This holds for padding on the left, on the right, and for no padding."""
     model = tiny(kind)
     ids = np.where(LEFT, IDS[:, ::-1], 0)
     found = probe.residual_stream(model, ids, LEFT)
@@ -54,7 +54,7 @@ EDITS = {
 @pytest.mark.exhaustive_cases("gpt_neox", "olmo2", "gemma2")
 @pytest.mark.parametrize("family", ("gpt_neox", "gemma2", "olmo2", "dinov2"))
 def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family):
-    """The contributions sum to the stream, and the shares of moved vectors to those of the heads."""
+    """The contributions sum to the stream, and the shares of moved vectors sum to the shares of the heads."""
     import jax.random as jr
 
     sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -88,7 +88,7 @@ def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family
 
 
 def check_patched(model, edits):
-    """The levels are those of the trace, and the parts add up, with what the edits change as one of them."""
+    """The levels equal the trace, and the parts, which include the change by the edits, sum to the stream."""
     patched, left = probe.patch(model, edits), np.flip(MASK, axis=1)
     found, trace = probe.residual_stream(patched, IDS, MASK), probe.trace(patched, IDS, MASK)
     levels = np.asarray(found.stream)[:, ::2]
@@ -100,7 +100,7 @@ def check_patched(model, edits):
     of_all = sum(np.asarray(part).reshape(len(IDS), -1, IDS.shape[1]).sum(1) for part in found.shares().values())
     np.testing.assert_allclose(of_all[MASK], 1, rtol=0, atol=1e-9)
     assert np.abs(np.asarray(found.edits)[MASK]).max() > 1e-2 and not np.asarray(found.edits)[~MASK].any()
-    # The words of each text in their order, behind the padding.
+    # The words of each text stand in order behind the padding.
     ids = np.zeros_like(IDS)
     ids[left] = np.concatenate([IDS[k, : MASK[k].sum()] for k in range(len(IDS))])
     behind = probe.residual_stream(patched, ids, left)
@@ -111,7 +111,7 @@ def check_patched(model, edits):
 @pytest.mark.parametrize("kind", kinds("gpt2"))
 @pytest.mark.parametrize("place", ("head", "attention", "neuron", "feed_forward", "stream"))
 def test_what_an_edit_changes_is_a_part_of_its_own(kind, place):
-    """An edit of the last layer alone contributes the difference of the last streams where no norm acts behind it."""
+    """An edit of the last layer contributes the difference of the last streams, if no norm acts after the layer."""
     model = tiny(kind)
     network, more = model.network, {"index": 1} if place in ("head", "neuron") else {}
     layer = network.num_layers - (place != "stream")
@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_memories_are_those_of_the_texts():
-    """The tokens that fire a neuron, by either way in, where padding is on the left."""
+    """The tokens that activate a neuron agree in both subpackages, with padding on the left."""
     model = tiny("gpt2")
     found = probe.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)
     other = transformer.key_value_memory(model, np.where(LEFT, IDS, 0), LEFT, layer=1, top=2, words=3)

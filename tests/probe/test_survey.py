@@ -1,4 +1,4 @@
-"""Many texts: means and errors, batches of few shapes, and a run that is killed and goes on."""
+"""Surveys of many texts: means and errors, batches of few shapes, and a killed run that resumes."""
 
 import dataclasses
 import warnings
@@ -39,7 +39,7 @@ MEASURE = probe.Measure(level, layer)
 
 
 def test_means_and_errors_over_texts(model):
-    """Those of a loop over texts."""
+    """Means, spreads and errors equal those of a loop over texts."""
     found = probe.survey(model, TEXTS, MEASURE, batch_size=3, keep=("words",))
     each, first = [], []
     traced = probe.trace(model, *TEXTS)
@@ -58,7 +58,7 @@ def test_means_and_errors_over_texts(model):
 
 
 def test_batches_have_few_shapes(model):
-    """One compilation, though the last batch is short and the lengths differ; the batch size changes nothing."""
+    """One compilation serves a short last batch and other lengths; the batch size does not change the result."""
     counted = CountTraces(level)
     by_three = probe.survey(model, TEXTS, probe.Measure(counted), batch_size=3)
     once = counted.traces
@@ -71,7 +71,7 @@ def test_batches_have_few_shapes(model):
 
 
 def test_spread_of_large_numbers():
-    """No digits cancel where the mean is large, whatever the batches."""
+    """No digits cancel where the mean is large, for any batches."""
     values = 1e8 + np.asarray(normal(0, 50, 2))
     tally = Tally()
     for start in (0, 7, 20):
@@ -81,7 +81,7 @@ def test_spread_of_large_numbers():
 
 
 def test_statistics_of_what_is_not_finite_are_nan_without_a_warning():
-    """Of a network whose states overflow; the spread of finite ones is as it would be alone."""
+    """A network may overflow; the spread of finite statistics is not affected."""
     tally, values = Tally(), np.array([[1.0, np.inf], [2.0, 1.0], [4.0, -np.inf]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -94,7 +94,7 @@ def test_statistics_of_what_is_not_finite_are_nan_without_a_warning():
 
 
 def test_a_measure_for_each_batch(model):
-    """A function of the batch gives a measure that knows the ids, without compiling anew."""
+    """A function of the batch gives a measure that depends on the ids, and nothing is compiled again."""
     found = probe.survey(model, TEXTS, lambda ids, mask: probe.Measure(_Ids(jnp.asarray(ids))), batch_size=2)
     ids = np.where(TEXTS.mask, TEXTS.token_ids, 0).sum(axis=1)
     np.testing.assert_allclose(found.levels["sum"].mean, np.full(5, ids.mean()), rtol=1e-15)
@@ -108,7 +108,7 @@ class _Ids(eqx.Module):
 
 
 def test_resampled_means(model):
-    """The mean of each replicate is that of the texts it drew."""
+    """The mean of each replicate is the mean of the texts that the replicate drew."""
     counts = probe.bootstrap_counts(jr.key(1), 4, 7)
     assert counts.sum(axis=1).tolist() == [7] * 4 and (counts[0] != counts[1]).any()
     found = probe.survey(
@@ -148,7 +148,7 @@ def test_a_killed_run_goes_on_bit_for_bit(model, tmp_path):
 
 
 def test_a_store_of_another_run_is_refused(model, tmp_path):
-    """The settings that differ are named; so are other texts and other weights."""
+    """The message names the settings that differ, and also other texts and other weights."""
     store = tmp_path / "run.safetensors"
     run = lambda model=model, texts=TEXTS, near=0.5, size=3: probe.survey(
         model, texts, MEASURE, settings={"near": near}, store=store, batch_size=size
@@ -172,7 +172,7 @@ def test_a_store_of_another_run_is_refused(model, tmp_path):
 
 
 def test_a_store_of_other_statistics_is_refused(model, tmp_path):
-    """What is kept, what is resampled, and which statistics there are, also once all texts are in."""
+    """Kept statistics, resampled statistics and the set of statistics must agree, also when all texts are done."""
     store, counts = tmp_path / "run.safetensors", probe.bootstrap_counts(jr.key(1), 4, 7)
     run = lambda measure=MEASURE, keep=("words",), resample=("first",): probe.survey(
         model, TEXTS, measure, keep=keep, resample=resample, replicates=counts, store=store, batch_size=4
@@ -191,8 +191,7 @@ def test_a_store_of_other_statistics_is_refused(model, tmp_path):
 
 
 def test_states_that_are_not_finite(model, tmp_path):
-    """The text and the first level are named, and the batches before are kept; if asked, the numbers are what they
-    are."""
+    """The error names the text and the first level, and earlier batches are stored; finite=False keeps all."""
     wild = dataclasses.replace(model, network=nnx.clone(model.network))
     tables = wild.network.words.embedding
     tables[...] = tables[...].at[3].set(jnp.inf)

@@ -1,4 +1,4 @@
-"""Results as tables with named axes, and as files that give them back."""
+"""Results convert to tables with named axes, and to files that return the same results."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ NAMES = (
 
 
 def results():
-    """A result of every kind, each with the axes of its rows, and a field with its axes."""
+    """A result of every kind, each with its number of rows, and a field with the axes of that field."""
     model = tiny("gpt2")
     similarity = probe.similarity_histograms(model, TEXTS, bins=4, quantiles=(0.5,))
     heads = probe.head_correlations(model, TEXTS, clusters=1, replicates=2)
@@ -74,12 +74,12 @@ def results():
 
 @pytest.fixture(scope="module")
 def every():
-    assert probe.causal_trace  # its class is registered once it is imported
+    assert probe.causal_trace  # the class is registered when the function is imported
     return results()
 
 
 def assert_equal(found, expected):
-    """The same classes and numbers, bit for bit."""
+    """The classes are the same, and the numbers equal bit for bit."""
     assert type(found) is type(expected)
     if hasattr(expected, "_fields") or hasattr(expected, "__dataclass_fields__"):
         for name, value in table._fields(expected):

@@ -1,7 +1,7 @@
-"""The contract of a network: what `probe` changes in it, on every kind.
+"""The changes that `probe` makes to a network, on every kind of network.
 
-What takes a network apart (the residual stream, memories, knock-outs, fields) is in `test_view.py`, on the same kinds;
-that the trace itself is that of the published networks is in `test_parity.py`.
+`test_view.py` tests the tools that divide a network into parts (the residual stream, memories, knock-outs, fields) on
+the same kinds; `test_parity.py` tests that traces equal those of the published networks.
 """
 
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def model(request):
 
 @pytest.mark.exhaustive
 def test_changes(model):
-    """Each changed network runs, differs from the one that it was made of, and leaves that one as it is."""
+    """Each changed network runs, differs from the original network, and leaves the original unchanged."""
     before = np.asarray(probe.trace(model, IDS, MASK).hidden)
     sizes = model.network.sizes
     spread = 0.5 if sizes.spread is None and sizes.factor is None else None
@@ -40,14 +40,14 @@ def test_changes(model):
         changed = np.asarray(probe.trace(make(), IDS, MASK).hidden)
         assert np.isfinite(changed).all() and not np.allclose(changed[:, -1], before[:, -1])
     np.testing.assert_array_equal(probe.trace(model, IDS, MASK).hidden, before)
-    # Twice as deep is the same stream up to there.
+    # A network of twice the depth has the same stream up to the original depth.
     deep = np.asarray(probe.trace(probe.deeper(model, 2), IDS, MASK).hidden)
     np.testing.assert_allclose(deep[:, : model.num_layers], before[:, :-1], rtol=0, atol=1e-12)
 
 
 @pytest.mark.exhaustive_cases("gpt2", "t5")
 def test_on_the_sphere_tokens_have_one_length(model):
-    """Where norms act on the stream, after each layer; else what enters the attention does not depend on the radius."""
+    """If norms act on the stream, layers end at the radius; else the first attention is the same at any radius."""
     held = probe.trace(probe.on_sphere(model, 2.0), IDS, MASK)
     if model.network.norm_scales() is None:
         lengths = np.linalg.norm(np.asarray(held.hidden)[:, 1:], axis=-1)
@@ -61,11 +61,11 @@ def test_on_the_sphere_tokens_have_one_length(model):
 
 @pytest.mark.exhaustive_cases("gpt2", "t5")
 def test_without_feed_forward_only_attention_moves(model):
-    """One layer without its feed-forward, from the maps of its heads, where the stream has no norms."""
+    """Without feed-forward and norms, a layer adds what the maps of its heads give."""
     changed = probe.without_norms(probe.without_feed_forward(model))
     found, matrices = probe.trace(changed, IDS[:1]), probe.head_matrices(model)
     hidden, attention = np.asarray(found.hidden[0]), np.asarray(found.attention[0])
     moved = np.einsum("hnm,md,hdk,hke->ne", attention[0], hidden[0], matrices.value[0], matrices.output[0])
-    # The biases of value and output are the same for all tokens, since rows of attention sum to 1.
+    # The biases of value and output are equal for all tokens, since rows of attention sum to 1.
     rest = hidden[1] - hidden[0] - moved
     np.testing.assert_allclose(rest, np.broadcast_to(rest[0], rest.shape), rtol=0, atol=1e-11)

@@ -1,4 +1,4 @@
-"""Training an ALBERT: it learns, and what it writes can be read by all."""
+"""Training an ALBERT: the network learns, and its files can be read by other programs."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ def header_of(folder):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """A language of eighteen words, two of them in each text."""
+    """A language of eighteen words; each text uses two of them."""
     rng = np.random.default_rng(0)
     words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv", "wx", "yz", "ba", "dc", "fe", "hg", "ji"]
     lines = []
@@ -93,7 +93,7 @@ def contents(folder):
 
 @pytest.mark.exhaustive
 def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp_path, monkeypatch):
-    """But a finished run of the same settings may be made again."""
+    """A finished run of the same settings may be repeated."""
     for name in ("config.json", "model.safetensors"):
         folder = tmp_path / name
         folder.mkdir()
@@ -107,13 +107,13 @@ def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp
         assert contents(folder) == before
     shutil.copy(trained[0] / "model.safetensors", folder)
     monkeypatch.setattr(module, "train", lambda *args, **options: 1 / 0)
-    with pytest.raises(ZeroDivisionError):  # that is, it came to the training
+    with pytest.raises(ZeroDivisionError):  # the error shows that the training was reached
         train_albert(folder, [texts], RECIPE, say=QUIET)
 
 
 @pytest.mark.exhaustive
 def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, tmp_path):
-    """The steps, the names of snapshots and the fall of the rate are those that were asked for."""
+    """Steps, names of snapshots and the decay of the learning rate follow the given numbers."""
     shutil.copy(trained[0] / "tokenizer.json", tmp_path)
     said = []
     report = train_albert(tmp_path, [texts], replace(RECIPE, epoch_steps=1000, steps=300), snapshots=2, say=said.append)
@@ -130,7 +130,7 @@ def test_rows_that_are_fewer_than_the_steps_between_checkpoints(trained, texts, 
 
 @pytest.mark.parametrize("seed", (-1, 2**63, True, 1.0, "1"))
 def test_seeds_that_are_none(tmp_path, seed):
-    """Before any text is read."""
+    """A wrong seed is refused before any text is read."""
     with as_a_user(), pytest.raises(ValueError, match="seed must be an integer from 0 to"):
         train_albert(tmp_path / "out", [tmp_path / "absent.txt"], RECIPE, seed=seed, say=QUIET)
     assert not (tmp_path / "out").exists()

@@ -1,5 +1,4 @@
-"""Means of units over the tokens of each text: those of the tools that look at one layer at a time, on several kinds of
-networks, and with padding on either side."""
+"""Means of units over tokens equal those of tools for one layer, on several kinds of networks, with padding."""
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ MODELS = {"llama": causal_model, "language model": lambda: probe.load("language-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", MODELS)
 def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
-    """Neurons by `transformer.mean_activations` of the words alone, levels by `probe.trace`."""
+    """Levels equal `probe.trace`, and neurons equal `transformer.mean_activations`, except for ALBERT."""
     monkeypatch.setattr(means, "BATCH", 2)
     model, rng = MODELS[kind](), np.random.default_rng(0)
     ids = rng.integers(5, 26, (3, 7)).astype(np.int32)
@@ -29,7 +28,7 @@ def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
         words = np.flatnonzero(mask[text])[1:]
         np.testing.assert_allclose(found.levels[text, :-1], hidden[text][:, words].mean(axis=1), atol=2e-5, rtol=1e-5)
     for layer in range(model.num_layers):
-        # The mean over all words less the first one: in a causal network that of a text of it alone.
+        # The mean without the first word follows from the means over all words and, in causal networks, the first.
         if kind == "ALBERT":
             continue
         count = mask.sum(axis=1)[:, None]

@@ -13,7 +13,7 @@ from tests.helpers import as_a_user
 from tests.probe_cases import IDS, MASK, kinds, tiny
 
 
-# Kinds that differ little from one of these are left to `make exhaustive`.
+# `make exhaustive` runs the kinds that differ little from one of these.
 @pytest.fixture(scope="module", params=kinds("albert", "llama", "t5"))
 def model(request):
     return tiny(request.param)
@@ -24,13 +24,13 @@ def _stream(model, text=1):
 
 
 def _finished(model, x, mask):
-    """The last norm of the network, with zeros at padding, as `trace` has it."""
+    """The output of the last norm of the network, with zeros at padding, as in `trace`."""
     return np.where(mask[:, None], np.asarray(jax.jit(model.network.finish)(np.asarray(x)[None])[0]), 0)
 
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "llama")
 def test_parts_add_up_to_the_stream(model):
-    """After each block the stream is what `trace` has; its parts add up to it, and their shares to 1."""
+    """After each block the stream equals the trace; its parts sum to the stream, and their shares to 1."""
     stream, mask = _stream(model), MASK[1]
     hidden = np.asarray(probe.trace(model, IDS, MASK).hidden[1])
     after_blocks = np.asarray(stream.stream)[2:-1:2]
@@ -41,14 +41,14 @@ def test_parts_add_up_to_the_stream(model):
     shares = stream.shares()
     total = sum(np.asarray(part).reshape(-1, 8).sum(axis=0) for part in shares.values())
     np.testing.assert_allclose(total[mask], 1, rtol=0, atol=1e-9)
-    # A head's share is the sum over the tokens that it moved from.
+    # The share of a head is the sum over the tokens from which the head moved something.
     heads = np.asarray(shares["heads"])
     np.testing.assert_allclose(np.asarray(stream.share).sum(axis=-1)[..., mask], heads[..., mask], rtol=0, atol=1e-9)
 
 
 @pytest.mark.exhaustive_cases("albert")
 def test_moved_is_a_double_loop(model):
-    """The length of what each head moves from token to token in the first layer, from the maps of the heads."""
+    """The norm of what a head moves between two tokens in the first layer equals a loop over the maps of heads."""
     stream, network = _stream(model, 0), model.network
     block, maps = network.blocks()[network.order()[0]], probe.head_matrices(model)
     x = np.asarray(stream.stream[0])
@@ -65,7 +65,7 @@ def test_moved_is_a_double_loop(model):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_memories_are_those_of_the_layer(model):
-    """Strongest places, means and promoted words, against all activations written out."""
+    """Strongest places, means and promoted words agree with all activations, computed explicitly."""
     layer, network = 1, model.network
     found = transformer.key_value_memory(model, IDS, MASK, layer=layer, top=3, words=4, batch_size=2)
     block = network.blocks()[network.order()[layer]]
@@ -88,7 +88,7 @@ def test_memories_are_those_of_the_layer(model):
 
 
 def _zeroed(model, what, *, layer, index=None):
-    """The network with the rows of a map at zero, in a clone whose layers share no block."""
+    """A clone of the network, its block of the layer, and the name and a copy with zeros of one map of the block."""
     network = nnx.clone(model.network)
     block = network.blocks()[network.order()[layer]]
     kernel, bias = block.head_outputs() if what == "attention" else block.neuron_values()
@@ -106,7 +106,7 @@ def _zeroed(model, what, *, layer, index=None):
     [("attention", {}), ("attention", {"head": 1}), ("feed_forward", {}), ("feed_forward", {"neuron": [3, 5]})],
 )
 def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
-    """The first layer that is no other layer's block, with its rows at zero."""
+    """The last layer whose block no other layer shares equals that layer with the rows of its map at zero."""
     order = model.network.order()
     alone = [layer for layer in range(len(order)) if order.count(order[layer]) == 1]
     if not alone:
@@ -117,7 +117,7 @@ def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
     )
     knocked = probe.without(model, part, layer=layer - len(order), **options)
     found = np.asarray(probe.trace(knocked, IDS, MASK).hidden)
-    # The layer by hand, from what enters it; `after_attention` asks the block for its maps.
+    # The layer is applied by hand to its input; `after_attention` asks the block for its maps.
     before = jnp.asarray(probe.trace(model, IDS, MASK).hidden[:, layer])
     np.testing.assert_array_equal(found[:, layer], before)
     monkeypatch.setattr(type(block), name, lambda self: affine)
@@ -129,7 +129,7 @@ def test_without_is_a_map_of_zeros(model, part, options, monkeypatch):
 
 @pytest.mark.exhaustive
 def test_without_at_one_token(model):
-    """That token takes the stream of a network without the part, the others that of the network."""
+    """That token has the stream of a network without the part; the other tokens have the stream of the network."""
     for part in ("attention", "feed_forward"):
         for token in (0, 1):
             here = np.asarray(probe.trace(probe.without(model, part, layer=0, token=token), IDS, MASK).hidden)[:, 1]
@@ -143,7 +143,7 @@ def test_without_at_one_token(model):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_knock_outs_add_up(model):
-    """One after the other is both, whether or not they name tokens; what was knocked out stays so."""
+    """Two knock-outs in turn equal both at once, with or without given tokens, and earlier knock-outs stay."""
     both = probe.without(model, "feed_forward", layer=[0, 1], token=[0, 2])
     one = probe.without(
         probe.without(model, "feed_forward", layer=[0, 1], token=0), "feed_forward", layer=[0, 1], token=2
@@ -156,7 +156,7 @@ def test_knock_outs_add_up(model):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_parts_of_knocked_out_networks(model):
-    """A head that is knocked out writes and moves nothing, attends as ever, and the parts add up."""
+    """A head that is knocked out moves nothing but still attends, and the parts still sum to the stream."""
     stream = _stream(probe.without(probe.without(model, "attention", layer=1, head=0), "attention", layer=0, token=2))
     assert not np.asarray(stream.moved[1, 0]).any() and np.asarray(stream.weights[1, 0]).any()
     assert not np.asarray(stream.moved[0, :, 2]).any() and np.asarray(stream.moved[0, :, 1]).any()
@@ -165,7 +165,7 @@ def test_parts_of_knocked_out_networks(model):
 
 @pytest.mark.exhaustive
 def test_parts_on_the_sphere(model):
-    """Norms that only hold a length carry shares as well."""
+    """The shares also sum to 1 where the norms only fix a length."""
     stream = _stream(probe.on_sphere(model, 2.0))
     np.testing.assert_allclose(stream.total, stream.stream[-1], rtol=0, atol=1e-10 * np.abs(stream.stream).max())
     shares = sum(np.asarray(part).reshape(-1, 8).sum(axis=0) for part in stream.shares().values())
@@ -174,7 +174,7 @@ def test_parts_on_the_sphere(model):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_masks_are_those_of_core_dynamics(model):
-    """Weights are zero where the mask forbids, rows sum to 1, and at one place they are the softmax of what is left."""
+    """Weights are zero where the mask forbids, rows sum to 1, and layer 0 has the softmax over the allowed pairs."""
     for mask in (cjx.FullMask(), cjx.SinkMask(2, 1)):
         weights = np.asarray(probe.trace(probe.with_mask(model, mask), IDS, MASK).attention)
         allowed = (
@@ -182,7 +182,7 @@ def test_masks_are_those_of_core_dynamics(model):
         )
         assert not weights[~np.broadcast_to(allowed, weights.shape)].any()
         np.testing.assert_allclose(weights.sum(axis=-1)[0], 1, rtol=0, atol=1e-12)
-    # Of the first layer the scores are the same under every mask, so that weights differ by a factor for each row.
+    # In the first layer the scores are equal under every mask, so that weights differ by a factor for each row.
     full = np.asarray(probe.trace(probe.with_mask(model, cjx.FullMask()), IDS, MASK).attention)[:, 0]
     part = np.asarray(probe.trace(probe.with_mask(model, cjx.SinkMask(2, 1)), IDS, MASK).attention)[:, 0]
     kept = np.where(part > 0, full, 0)
@@ -192,7 +192,7 @@ def test_masks_are_those_of_core_dynamics(model):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "t5")
 def test_a_matrix_as_mask(model):
-    """A mask with an array of its own is traced with the network; one of another size is refused."""
+    """A mask that contains an array is traced with the network; a mask of another size is refused."""
     allowed = np.tril(np.ones((8, 8), bool))
     ours = probe.trace(probe.with_mask(model, cjx.MatrixMask(jnp.asarray(allowed))), IDS, MASK).hidden
     np.testing.assert_array_equal(ours, probe.trace(probe.with_mask(model, cjx.CausalMask()), IDS, MASK).hidden)
@@ -219,7 +219,7 @@ def test_fields_that_are_refused(model):
 @pytest.mark.exhaustive_cases("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_logit_lens(name):
-    """Each level through the last norm and the head; the words that are asked for, or all."""
+    """Each level passes through the last norm and the head, for the given words or for all words."""
     model = tiny(name)
     stream = transformer.residual_stream(model, jnp.asarray(IDS[0]))
     lens = np.asarray(transformer.logit_lens(model, jnp.asarray(IDS[0])))
@@ -234,7 +234,7 @@ def test_logit_lens(name):
 
 @pytest.mark.exhaustive_cases("albert", "gpt2", "llama", "t5")
 def test_a_layer_as_a_field(model):
-    """Its velocity is what the attention alone and the feed-forward alone add, or that of the parts on the sphere."""
+    """The velocity is the sum of what attention alone and feed-forward alone add, on the sphere its tangential part."""
     ids, everywhere = IDS[:1], np.ones((1, IDS.shape[1]), bool)
     layer, post = 1, model.network.blocks()[0].post_norm
     field = transformer.as_field(model, layer, space=cjx.Sphere() if post else None)
@@ -268,7 +268,7 @@ def test_a_layer_as_a_field(model):
 
 
 def test_refused(model):
-    """What cannot be knocked out, and what cannot be taken apart."""
+    """Calls that name no part of the network, or arguments that do not fit, are refused."""
     cases = [
         (lambda: probe.without(model, "norm"), "part must be"),
         (lambda: probe.without(model, "attention", neuron=1), "neuron must be None unless part is 'feed_forward'"),
@@ -290,7 +290,7 @@ def test_refused(model):
 
 @pytest.mark.exhaustive_cases("gpt2")
 def test_one_program_for_all_knock_outs(model):
-    """Another layer and token of the same kind of knock-out compiles nothing anew."""
+    """Another layer for the same kind of knock-out compiles nothing again."""
     probe.trace(probe.without(model, "attention", layer=0, token=3), IDS, MASK)
     size = _measure._cached._cache_size()
     probe.trace(probe.without(model, "attention", layer=1, token=3), IDS, MASK)

@@ -1,4 +1,4 @@
-"""Reading checkpoints: three formats that agree bit for bit, and every tensor accounted for."""
+"""Reading checkpoints: three formats agree bit for bit, and every tensor is accounted for."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def assert_same_parameters(model, other):
 
 
 def write_shards(folder, config, tensors):
-    """The same tensors in two files and their index."""
+    """Write the tensors into two files with an index, and return the folder."""
     write(folder, config, {})
     (folder / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -59,7 +59,7 @@ def write_shards(folder, config, tensors):
 
 
 def write_flax_shards(folder, config, tree):
-    """A Flax tree as transformers 4 wrote large ones: trees of parts of it, and an index of names with slashes."""
+    """A Flax tree as transformers 4 wrote large trees: parts of the tree, and an index of names with slashes."""
     write(folder, config, {})
     (folder / "model.safetensors").unlink()
     flat = flatten_dict(tree, sep="/")
@@ -75,7 +75,7 @@ def write_flax_shards(folder, config, tree):
 @pytest.mark.exhaustive_cases("albert")
 @pytest.mark.parametrize(("config", "tree"), ((ALBERT, flax_tree), (T5, t5_tree)), ids=("albert", "t5"))
 def test_formats_agree_bit_for_bit(tmp_path, config, tree):
-    """safetensors, shards and the published Flax tree hold the same network."""
+    """safetensors, shards and the published Flax tree contain the same network."""
     tensors = tensors_of(config)
     whole = probe.load(write(tmp_path / "whole", config, tensors))
     assert_same_parameters(probe.load(write_shards(tmp_path / "shards", config, tensors)), whole)
@@ -90,7 +90,7 @@ def test_formats_agree_bit_for_bit(tmp_path, config, tree):
 
 @pytest.mark.parametrize("config", (SHARED, T5, BERT, GPT2, LLAMA), ids=("albert", "t5", "bert", "gpt2", "qwen2"))
 def test_tensors_are_what_was_read(tmp_path, config):
-    """Back under their names, up to a prefix that PyTorch's class adds, and fit to be written."""
+    """Tensors have their original names, up to a prefix of the PyTorch class, and can be written again."""
     expected = tensors_of(config, head=True) if config in (SHARED, BERT) else tensors_of(config)
     model = probe.load(write(tmp_path, config, expected))
     found = probe.tensors(model.network)
@@ -103,7 +103,7 @@ def test_tensors_are_what_was_read(tmp_path, config):
 
 
 def old_albert(tensors):
-    """The body under `albert.`, a head beside it, second copies of what is tied, counters of early versions."""
+    """The body under `albert.`, a head beside it, copies of tied tensors, and index buffers of early versions."""
     full = {name if name.startswith("predictions") else f"albert.{name}": array for name, array in tensors.items()}
     full["predictions.decoder.weight"] = tensors["embeddings.word_embeddings.weight"]
     full["predictions.decoder.bias"] = tensors["predictions.bias"]
@@ -113,7 +113,7 @@ def old_albert(tensors):
 
 
 def old_bert(tensors):
-    """gamma and beta, `bert.`, tied copies."""
+    """An old BERT: gamma and beta as names, the prefix `bert.`, copies of tied tensors."""
     old = lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
     full = {old(name) if name.startswith("cls.") else f"bert.{old(name)}": array for name, array in tensors.items()}
     full["cls.predictions.decoder.weight"] = tensors["embeddings.word_embeddings.weight"]
@@ -123,7 +123,7 @@ def old_bert(tensors):
 
 
 def old_gpt2(tensors):
-    """`transformer.`, the masks of old files, a tied copy."""
+    """An old GPT-2: the prefix `transformer.`, the masks of old files, a copy of a tied tensor."""
     full = {f"transformer.{name}": array for name, array in tensors.items()}
     full["lm_head.weight"] = tensors["wte.weight"]
     names = [f"transformer.h.{i}.attn.{name}" for i in range(3) for name in ("bias", "masked_bias")]
@@ -131,12 +131,12 @@ def old_gpt2(tensors):
 
 
 def old_llama(tensors):
-    """The frequencies of early versions."""
+    """An old Llama: the rotary frequencies of early versions."""
     return tensors, {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3), "score.weight": np.ones((2, 12))}
 
 
 def old_t5(tensors):
-    """A decoder, and the embedding under another name."""
+    """An old T5: a decoder, and the embedding under another name."""
     shared = tensors.pop("shared.weight")
     more = {"decoder.block.0.layer.0.SelfAttention.q.weight": shared, "lm_head.weight": shared}
     return tensors | {"encoder.embed_tokens.weight": shared}, more
@@ -148,7 +148,7 @@ def old_t5(tensors):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_prefixes_copies_and_what_is_no_part(tmp_path, config, old):
-    """The same network, and the names of what was left out."""
+    """Such files give the same network, and the names of the tensors that were left out."""
     tensors = tensors_of(config, head=True) if config in (SHARED, BERT) else tensors_of(config)
     plain = probe.load(write(tmp_path / "plain", config, tensors))
     full, left_out = old(dict(tensors))
@@ -171,14 +171,14 @@ def test_two_embeddings_of_a_t5_are_refused(tmp_path):
 
 
 def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
-    """`tie_word_embeddings` false: the decoder is a parameter, and missing if the file has none."""
+    """If `tie_word_embeddings` is false, the decoder is a parameter, and a file without it is refused."""
     config = SHARED | {"tie_word_embeddings": False}
     tensors = tensors_of(SHARED, head=True)
     with pytest.raises(ValueError, match=re.escape("lacks 'predictions.decoder.weight'")):
         probe.load(write(tmp_path / "lacks", config, tensors))
     tensors["predictions.decoder.weight"] = np.full((30, 6), 2.0, "f4")
     model = probe.load(write(tmp_path / "has", config, tensors))
-    # Early files have its bias under the name of a tied one.
+    # Early files store the bias of the decoder under the name of the tied bias.
     np.testing.assert_array_equal(model.network.head.decoder.bias[...], tensors["predictions.bias"])
     np.testing.assert_array_equal(model.network.head.decoder.kernel[...], np.full((6, 30), 2.0))
 
@@ -191,7 +191,7 @@ def test_an_untied_head_has_a_decoder_of_its_own(tmp_path):
     ids=("albert", "qwen2", "t5"),
 )  # fmt: skip
 def test_only_what_the_file_has(tmp_path, config, said):
-    """Pooler and head are there if the file has them, and say so if they are not; a tied head needs no tensor."""
+    """Pooler and head exist if the file has them, and otherwise a call says so; a tied head needs no tensor."""
     parts = {"pooler": False} if config is SHARED else {"head": False} if config is LLAMA else {}
     bare = probe.load(write(tmp_path / "bare", config, tensors_of(config, **parts)))
     hidden = jnp.ones((1, 2, 12), jnp.float32)
@@ -244,8 +244,8 @@ def test_every_tensor_is_accounted_for(tmp_path, name):
 @pytest.mark.parametrize(
     ("config", "name", "message"),
     (
-        (SHARED, "decoder.final_layer_norm.weight", "has 'decoder.final_layer_norm.weight'"),  # T5 leaves it out
-        (BERT, "embeddings.LayerNorm.gamma", "'embeddings.LayerNorm.weight'"),  # which is there as well
+        (SHARED, "decoder.final_layer_norm.weight", "has 'decoder.final_layer_norm.weight'"),  # T5 ignores this tensor
+        (BERT, "embeddings.LayerNorm.gamma", "'embeddings.LayerNorm.weight'"),  # the file has this tensor as well
         (GPT2, "h.2.attn.c_attn.weight", r"'h.2.attn.c_attn.weight'.* has the shape \(12,\) in place of \(12, 36\)"),
         (LLAMA, "model.layers.0.self_attn.q_norm.weight", "has 'layers.0.self_attn.q_norm.weight', which no part"),
     ),
@@ -262,7 +262,7 @@ def folder(tmp_path):
 
 
 def lie(file):
-    """A header that claims more numbers than the file has."""
+    """Write a header that claims more numbers than the file has."""
     content = file.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
@@ -357,7 +357,7 @@ def test_pickles_are_refused(folder):
 
 
 def test_eight_bit_floats_are_named(tmp_path):
-    """A whole file of a dtype that NumPy lacks is not damaged, and fetching it again would not help."""
+    """A whole file of a dtype that NumPy lacks is not damaged, and downloading it again would not help."""
     folder = write(tmp_path, SHARED, tensors_of(SHARED))
     data = (folder / "model.safetensors").read_bytes()
     length = 8 + int.from_bytes(data[:8], "little")
@@ -371,7 +371,7 @@ def test_eight_bit_floats_are_named(tmp_path):
 
 @pytest.mark.parametrize("config", (SHARED, T5), ids=("albert", "t5"))
 def test_a_billion_layers_are_refused_before_any_is_made(tmp_path, config):
-    """Also where all layers are one, so that the file has all tensors that such a network needs."""
+    """This also holds where all layers share one block, so that the file has all tensors of such a network."""
     many = {"num_hidden_layers" if config is SHARED else "num_layers": 10**9}
     folder = write(tmp_path, config | many, tensors_of(config))
     with pytest.raises(
@@ -385,7 +385,7 @@ LARGE = LLAMA | {
     "intermediate_size": 2048, "num_hidden_layers": 8, "use_sliding_window": False, "layer_types": None,
     "tie_word_embeddings": True,
 }  # fmt: skip
-# The small network comes first, so that libraries are there and jax has begun when memory is measured.
+# The small network is loaded first, so that libraries and jax are in memory before memory is measured.
 LOADED = """
 import sys
 import jax
@@ -402,17 +402,17 @@ print(before, 1.024 * grown, sum(array.nbytes for array in probe.tensors(model.n
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A checkpoint of 126 MB in bfloat16, and a small one of the same family."""
+    """A checkpoint of 126 MB in bfloat16, and a small checkpoint of the same family."""
     drawn = np.random.default_rng(0).normal(scale=0.02, size=10**6).astype(ml_dtypes.bfloat16)
     arrays = {name: np.resize(drawn, shape) for name, shape in llama_shapes(LARGE, head=False).items()}
     base = tmp_path_factory.mktemp("memory")
     return write(base / "small", LLAMA, tensors_of(LLAMA)), write(base / "large", LARGE, arrays)
 
 
-@pytest.mark.exhaustive  # two processes of several seconds
+@pytest.mark.exhaustive  # two processes take several seconds
 @pytest.mark.parametrize(("dtype", "megabytes"), (("float32", 251), ("bfloat16", 126)))
 def test_the_memory_of_loading_is_that_of_the_weights(large, dtype, megabytes):
-    """At its peak a process holds the weights, in the precision that was asked for, and little more."""
+    """At its peak a process holds the weights in the given precision and little more."""
     call = [sys.executable, "-c", LOADED, *map(str, large), dtype]
     done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     before, grown, weights = map(float, done.stdout.split())

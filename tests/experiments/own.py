@@ -1,4 +1,4 @@
-"""An experiment of a user's own, as docs/experiments.md has it: small, with a parameter, and drawn in no time."""
+"""A small experiment of a user's own, with two parameters, as described in docs/experiments.md."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ PAPER = Source("A paper of our own", NONE, COINS, size={"tosses": 8})
 
 @dataclass(frozen=True)
 class Parameters:
-    """What can be set."""
+    """The parameters of the experiment."""
 
     n: int = parameter(8, "the number of tosses", quick=4, least=1, most=64)
     share: float = parameter(0.5, "the share of heads", least=0, most=1)
@@ -34,6 +34,6 @@ def run(settings, say):
 
 
 def experiment(name="coins", **more):
-    """It, under a name."""
+    """Returns the experiment under a given name."""
     fields = {"parameters": Parameters, "cost": Cost(full=2, quick=1), "asks": True} | more
     return Experiment(name, f"{name}_too", "Coins", "Do they fall on both sides?", fields.pop("run", run), **fields)

@@ -1,4 +1,4 @@
-"""What test_processes.py asks other processes for; apart, since they import it."""
+"""Tasks that test_processes.py runs in other processes, which import this module."""
 
 import os
 import time
@@ -7,7 +7,7 @@ import jax
 
 
 def work(folder, name, seconds, say):
-    """What another process is asked for: it says its name and where it is, and leaves when it was there."""
+    """Reports progress, marks its begin and end by files and returns its process id; two names make the task fail."""
     said = f"{name} {jax.config.jax_enable_x64}"
     (folder / f"{name}.begin").write_text(str(time.time()))
     for k in range(3):
@@ -22,5 +22,5 @@ def work(folder, name, seconds, say):
 
 
 def environment(names, say):
-    """What another process finds in its environment."""
+    """Returns environment variables as another process sees them."""
     return [os.environ.get(name) for name in names]

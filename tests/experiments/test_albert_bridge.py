@@ -1,4 +1,4 @@
-"""The bridge from a network to particles as a figure: shares, controls, and claims for either outcome."""
+"""The figure of the bridge from a network to particles: the share of a curve that is missed, and paired controls."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ RISE = [0.1, 0.3, 0.5, 0.7]
 
 
 def beside_of(trained=0.5, shuffled=0.5, random=0.5):
-    """Controls that are missed by so much, three networks of four texts each."""
+    """Controls that miss these shares: eight texts of the trained network, four of each of the others."""
     texts = 0.01 * np.linspace(-1, 1, 4)
     either = lambda values: {"particles": values + 1, "fitted": values}
     drawn = np.stack([random + shift - texts for shift in (-0.02, 0.0, 0.02)])
@@ -30,7 +30,7 @@ def beside_of(trained=0.5, shuffled=0.5, random=0.5):
 
 
 def test_what_is_missed_is_a_share_of_the_spread():
-    """A curve that is off by 0.1 everywhere, of a network whose curve has a spread of 0.2; text by text."""
+    """A curve that is off by 0.1 everywhere misses 0.1 over the spread of the network's curve, text by text."""
     network, moved = curve(RISE), curve(np.array(RISE) + 0.1)
     some = probe.Bridge(network, {"particles": moved, "fitted": network}, 0.5, 2.0, np.zeros(2), 3.0)
     pairs = zip(moved.values, network.values, strict=True)

@@ -1,4 +1,4 @@
-"""The words along the eigenvectors of a network's heads against whole tables of words, and beta before training."""
+"""The words along the eigenvectors of a network's heads, against whole tables of words, and beta before training."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def found(tmp_path_factory):
 
 
 def test_words_are_nearest_by_hand(found):
-    """Each eigenvector of the whole V against each row of the table of words in the hidden space, one by one."""
+    """Each eigenvector of the whole V is compared with each row of the table of words in the hidden space."""
     measured = spectra_of(found, 0)
     assert measured.readings
     network = found.model.network

@@ -1,4 +1,4 @@
-"""Every figure at a tiny size, `reproduce` and its folders, and what the figures of particles share."""
+"""Every figure at a tiny size, `reproduce` and its folders, and measurements that the figures of particles share."""
 
 import json
 from dataclasses import replace
@@ -93,14 +93,14 @@ TINY = {
     "design-steer": {"problems": 3, "pieces": 3, "attempts": 1},
     "rotary-twists": {"n": 7, "end": 5.0},
 }
-# Figures that take a few seconds at most: of particles, a network, hardmax and sentiment.
+# Figures that take a few seconds at most, one or two each on particles, networks, hardmax and sentiment.
 QUICK = ("figure6", "any-query-key", "albert-spectra", "hardmax-polytope", "sentiment-leaders")
 
 
 @pytest.mark.exhaustive_cases(*(experiment.name for experiment in EXPERIMENTS if experiment.name not in QUICK))
 @pytest.mark.parametrize("name", [experiment.name for experiment in EXPERIMENTS])
 def test_a_figure_of_tiny_size_is_drawn_and_recorded(name, tmp_path, monkeypatch):
-    """What is proved holds, the record is complete, and no verdict is given on a paper from other sizes."""
+    """Identities hold, the record is complete, and no verdict on a paper is given from other sizes."""
     monkeypatch.setattr(causal, "find_smollm2", lambda: None)
     settings = Settings(starts=2, quick=True, parameters=TINY[name])
     (record,) = reproduce([name], tmp_path, settings, PNG, **QUIETLY)
@@ -174,8 +174,8 @@ def test_figure_with_a_violated_identity_is_run_again(tmp_path):
 
 @pytest.mark.exhaustive
 def test_measurements_are_those_of_a_loop():
-    """Clusters by hand, distances by hand, the standard error by hand, and the first token by the exponential; starts
-    do not depend on how many there are."""
+    """Clusters, distances and the standard error agree with results by hand, and the first token with the exponential;
+    starts do not depend on how many are drawn."""
     np.testing.assert_array_equal(draw_starts(3, 2, 5, 3), draw_starts(3, 4, 5, 3)[:2])
     assert not np.array_equal(draw_starts(3, 2, 5, 3), draw_starts(4, 2, 5, 3))
     xs = np.array([[[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]], [[[0.0, 1.0], [0.0, -1.0], [0.0, 1.0]]]])
@@ -190,7 +190,7 @@ def test_measurements_are_those_of_a_loop():
 
 
 def test_time_of_a_pair_is_that_of_quadrature():
-    """The angle moves at -sin(a) / (1 + e^(beta (1 - cos a))), and two values that were computed elsewhere."""
+    """The time is the quadrature of da/dt = -sin(a) / (1 + e^(beta (1 - cos a))), and agrees with two known values."""
     slowness = lambda angle: (1 + np.exp(9 * (1 - np.cos(angle)))) / np.sin(angle)
     np.testing.assert_allclose(pair_time(1.0, 0.3, 9.0), quad(slowness, 0.3, 1.0)[0], rtol=1e-12)
     end = np.arccos(0.95)
@@ -200,7 +200,7 @@ def test_time_of_a_pair_is_that_of_quadrature():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("sign", (1.0, -1.0))
 def test_pair_error_sees_a_wrong_run(sign):
-    """A run at the right beta has no error, and one at another beta has."""
+    """A run has no error at its own beta, and an error at another beta."""
     x0 = draw_starts(0, 2, 3, 2)
     runs = run_ensemble(x0, np.array([0.0, 0.7]), beta=1.0, value=sign * np.eye(2))
     ts, xs = np.asarray(runs.ts), np.asarray(runs.xs)
@@ -208,7 +208,7 @@ def test_pair_error_sees_a_wrong_run(sign):
 
 
 def test_dyadic_places_are_at_rest_and_elsewhere_is_not():
-    """Tokens that halve the gaps feel no force under V = -I, and are zero degrees from their places."""
+    """Tokens that halve the gaps feel no force under V = -I and are zero degrees from their places; others are not."""
     angles = np.radians(20.0 + np.array([0, 180, 90, 270, 45, 225, 315, 135]))
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert dyadic_distance(x).max() < 1e-10

@@ -1,4 +1,4 @@
-"""Causal attention with any Q and K: arrivals beside a run of all tokens, the integral beside a plain one, verdicts."""
+"""Causal attention with any Q and K: arrivals against a run of all tokens, their law against a solver, refusals."""
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -32,14 +32,14 @@ def test_arrivals_are_those_of_a_run_of_all_tokens():
     for token in range(1, 5):
         away = np.linalg.norm(xs[:, token] - xs[:, 0], axis=1) > 0.01
         after = float(ts[np.flatnonzero(away)[-1] + 1])
-        # Of those that were overtaken only the step of the run is known.
+        # An arrival is exact if the token comes after all earlier tokens, and is rounded up to a step otherwise.
         later = came[token] > came[:token].max()
         assert (abs(came[token] - after) < 2 * float(ts[1]) + 1e-3 * after) if later else came[token] >= after - ts[1]
 
 
 @pytest.mark.parametrize("before", [1, 4])
 def test_the_law_is_the_time_of_the_equation_of_the_token(before):
-    """The whole velocity of one token beside `before` ones at rest, by an independent solver and a loop."""
+    """The law is the time that an independent solver finds for one token beside `before` tokens at rest."""
     a, x = np.asarray(sphere_tokens(5, 2, 3))
 
     def velocity(t, x):
@@ -61,7 +61,7 @@ def test_the_law_is_the_time_of_the_equation_of_the_token(before):
 
 
 def test_a_barrier_beyond_the_floats_is_counted_in_logarithms():
-    """Laplace: the integral is the exponential of the largest exponent, times a factor that is a power of it."""
+    """By Laplace's method the integral is the exponential of its largest exponent times a power of this exponent."""
     a, x = np.asarray(sphere_tokens(5, 2, 3))
     law, barrier = log_law(a, x, 500 * BETA * FORM, 1, 0.01)
     assert barrier > 400 and -4 < law - barrier < 2

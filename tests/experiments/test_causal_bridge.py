@@ -1,4 +1,4 @@
-"""A causal network as particles: the first token's paths against matrix exponentials, heads, and claims either way."""
+"""A causal network as particles: the path of the first token against matrix exponentials, and the choice of texts."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def cosine(a, b):
 
 @pytest.mark.exhaustive
 def test_the_first_token_follows_matrix_exponentials(model):
-    """x e^{tV / r} in each layer, with the time that was fitted and without, and with the token's own length."""
+    """The first token moves by x e^{tV / r} in each layer, with a fitted time or without, or with its own norm."""
     path = first_path(model, TEXTS, RADII, 0.5)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden, float)[:, :, 0]
     without = np.asarray(probe.trace(probe.without_feed_forward(model), *TEXTS).hidden, float)[:, :, 0]
@@ -61,7 +61,7 @@ def test_the_first_token_follows_matrix_exponentials(model):
 
 @pytest.mark.exhaustive
 def test_what_must_hold_of_the_first_token_can_fail(model):
-    """Not so where the feed-forward stays."""
+    """Where the feed-forward part is kept, the first token does not follow the linear map."""
     assert _off_linear(model, stream_of_first(model, TEXTS)[:, :-1]) > 1e-2
 
 

@@ -1,4 +1,4 @@
-"""The figure of a causal network on a tiny one with made-up texts: what a window costs, articles, and refusals."""
+"""The figure of a causal network, for a tiny one with made-up texts: the cost of a window, articles, and refusals."""
 
 from types import SimpleNamespace
 
@@ -69,7 +69,7 @@ def test_a_window_costs_what_its_losses_say(model, results):
 
 
 def test_errors_are_over_articles():
-    """Passages of the package are known by their article; other texts are articles of their own."""
+    """Passages of the package belong to their article; each other text is an article of its own."""
     texts = probe.bundled_texts()
     found = articles_of([*texts[:3], "another text", *texts[-2:], "one more"])
     assert found.tolist()[:3] == [0, 0, 1] and found[4] == found[5] == 15 and len(set(found.tolist())) == 5

@@ -1,4 +1,4 @@
-"""Phase diagrams under a causal mask: the law of the starts, times, widths, and claims on curves that are made up."""
+"""Phase diagrams under a causal mask: the law of the starts, times and widths of curves, errors, and close pairs."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +18,8 @@ from clusterjax.experiments.figures.causal_phase_diagram import (
 
 @pytest.mark.parametrize("d", (3, 4, 9))
 def test_starts_have_the_law_of_uniform_tokens(d):
-    """Of cosines the mean is 0, the variance 1 / d, the fourth moment 3 / (d (d + 2)), for every pair; of three tokens
-    E[c_12 c_23 c_13] = 1 / d^2, which is zero if pairs are independent."""
+    """The cosine of every pair has mean 0, variance 1 / d and fourth moment 3 / (d (d + 2)); for three tokens
+    E[c_12 c_23 c_13] = 1 / d^2, which would be zero if pairs were independent."""
     x = draw_starts(1, 8000, 4, d)
     assert x.shape[1:] == (4, min(4, d))
     np.testing.assert_allclose(np.linalg.norm(x, axis=2), 1.0)
@@ -50,7 +50,7 @@ def test_the_error_is_that_of_the_mean():
 
 @pytest.mark.exhaustive
 def test_close_pairs_are_counted_along_the_run():
-    """With a causal mask, against a run of `simulate` and pairs counted by hand."""
+    """With a causal mask the share of close pairs agrees with a run of `simulate` and pairs counted by hand."""
     x0 = draw_starts(0, 1, 4, 6)
     found = close_pairs(x0, 1.0, np.array([0.0, 6.0, 9.0, 30.0]), "causal")
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0, mask=cjx.CausalMask()))

@@ -1,4 +1,4 @@
-"""What lifetimes of clusters are measured by: the laws of a pair, waits, counts and verdicts."""
+"""The measurements of lifetimes of clusters: the law of a pair, waits, and counts."""
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,12 @@ def followed(x0, beta, *, causal):
     ("angles", "causal", "mass"),
     [
         ((0.0, 0.0, 1.2, 0.0), False, 3 + 1 / 3),
-        ((0.0, 0.0, 1.2, 0.0), True, 2.0),  # the last token is of the first cluster, but comes after the other
+        ((0.0, 0.0, 1.2, 0.0), True, 2.0),  # the last token is in the first cluster, but comes after the other cluster
         ((0.0, 1.2, 1.2, 1.2), True, 1.0),
     ],
 )
 def test_the_law_of_a_pair_is_the_time_that_it_takes(angles, causal, mass):
-    """Clusters at rest at an exponent of 51: the tokens are at two points, and merge once."""
+    """Two clusters at rest merge once, at the time of the law, whose exponent is 51."""
     beta = 80.0
     tree = followed(on_the_circle(*angles), beta, causal=causal)
     waits, laws = pair_waits(tree, beta, FORMED, causal=causal)
@@ -41,7 +41,7 @@ def test_the_law_of_a_pair_is_the_time_that_it_takes(angles, causal, mass):
 def test_small_exponents_have_no_law():
     a, b = np.array([1.0, 0.0]), np.array([0.5, 0.75**0.5])
     assert log_pair_law(a, b, 9.9, 2.0) is None and log_pair_law(a, b, 10.1, 2.0) is not None
-    # 1 - c^2, and not 1 - c: at an obtuse angle they differ.
+    # The law has 1 - c^2, and not 1 - c: at an obtuse angle the two differ.
     c = -0.5
     by_hand = np.log10(np.exp(9 * (1 - c)) / (9 * (1 - c * c) * 2))
     assert log_pair_law(a, np.array([c, 0.75**0.5]), 9.0, 2.0) == pytest.approx(by_hand, abs=1e-12)
@@ -51,7 +51,7 @@ def test_waits_are_counted_from_the_merger_before_and_not_before_clusters_formed
     tree = followed(on_the_circle(0.0, 0.3, 1.3, 2.9), 40.0, causal=False)
     first, second, third = tree.times
     assert first < FORMED < second
-    # As late as makes a difference.
+    # Clusters count as formed halfway to the second merger, which shortens the wait for it.
     waits, _ = pair_waits(tree, 40.0, second / 2)
     np.testing.assert_allclose(waits, np.log10([second / 2, third - second]))
 
@@ -70,12 +70,12 @@ def test_counts_of_clusters_are_those_of_the_trees(causal):
 
 
 def test_tokens_that_come_last_take_the_time_of_the_integral():
-    """Token 2 comes long after token 1, which comes long after the start; under a full mask there is no integral."""
+    """Token 2 arrives long after token 1, and this long after the start; under a full mask there is no integral."""
     x0 = on_the_circle(0.0, 1.2, -1.9)
     for causal, count in ((True, 2), (False, 0)):
         alone = live([followed(x0, 12.0, causal=causal)], 12.0, causal=causal).alone
         assert [wait.token for wait in alone] == [1, 2][:count]
         assert all(abs(wait.waited - wait.law) < 0.01 for wait in alone)
-    # Of the first wait the barrier is beta (1 - cos 1.2), and a token waits for longer the fewer are before it.
+    # The barrier of the first wait is beta (1 - cos 1.2).
     first = live([followed(x0, 12.0, causal=True)], 12.0, causal=True).alone[0]
     assert first.barrier == pytest.approx(12 * (1 - np.cos(1.2)) / np.log(10), abs=1e-9)

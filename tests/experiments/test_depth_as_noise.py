@@ -1,4 +1,4 @@
-"""The means of the figure on random heads against those of the tests, and a diffusion whose mean is known."""
+"""The mean cosines of the figure on random heads, against the reference and a known solution, and claims."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_the_means_are_those_of_the_reference():
 
 
 def test_without_noise_the_mean_is_the_solution_of_an_equation():
-    """At beta = 0 and sigma = 0, c' = v (1 - c^2), so that c is a hyperbolic tangent."""
+    """At beta = 0 and sigma = 0 the mean satisfies c' = v (1 - c^2), and is a hyperbolic tangent."""
     expected = np.tanh(np.arctanh(noise.START) + 0.8)
     assert noise.limit(0.8, 0.0, 1.0, 0.0) == pytest.approx(expected, abs=1e-8)
 

@@ -1,4 +1,4 @@
-"""The figure on keeping clusters and delaying collapse: runs against plain loops, and claims that can fail."""
+"""The figure on keeping clusters and delaying collapse: changes by hand, and runs against plain loops."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def test_the_aim_is_that_of_plain_loops_and_its_descent_falls():
     change = hold.scaled(jnp.asarray(np.random.default_rng(1).normal(size=(3, 3))))
     run = reference.heun(x0, [0.0, hold.AIM], 400, hold.BETA, np.eye(3), np.eye(3) + np.asarray(change))
     np.testing.assert_allclose(hold.aim(change, x0), hold.mean_cosine(jnp.asarray(run[-1])), atol=1e-3)
-    # The best of random changes: of those of its first chunk, one after the other.
+    # The best of random changes is the best of those of its first chunk, tried one after the other.
     drawn = np.asarray(draw_normal(jax.random.fold_in(jax.random.key(7), 0), (hold.CHANGES * 3, 3), x0.dtype))
     each = [hold.scaled(jnp.asarray(one)) for one in drawn.reshape(-1, 3, 3)[:4]]
     best = hold.best_of_random(x0, 4, jax.random.key(7))

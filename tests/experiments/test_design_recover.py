@@ -1,4 +1,4 @@
-"""The figure on the inverse problem: baselines against loops, the bound against differences, claims that can fail."""
+"""The figure on the inverse problem: regression against loops, the bound against differences, the end of a search."""
 
 from types import SimpleNamespace
 

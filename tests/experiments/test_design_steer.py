@@ -111,7 +111,7 @@ def test_each_claim_can_fail(results):
     claims = stated(CLAIMS, results)
     assert all(claim.holds for claim in claims)
     assert "39 of 40 random problems; not in problems 7, which miss by 0.02" in claims[1].measured
-    # By hand: log of (3, 4, 6, 8) against log of (2, 4, 8, 16).
+    # The slope is that of log (3, 4, 6, 8) against log (2, 4, 8, 16), by hand.
     expected = (3 * np.log(8 / 3) + np.log(6 / 4)) / (10 * np.log(2))
     np.testing.assert_allclose(claims[6].value, expected, rtol=1e-12)
     search = results.search.copy()
@@ -142,6 +142,6 @@ def test_the_picture_has_its_panels(results):
     heights = [bar.get_height() for bar in middle.patches if isinstance(bar, Rectangle)]
     assert heights == [39, 0, 0, 0, 0, 1]
     top = 1.4 * LADDER[-1]
-    # The problem that no pieces solved stands above the last of the ladder.
+    # The problem that no number of pieces solved is drawn above the top of the ladder.
     assert [list(line.get_ydata()) for line in right.lines[:4]] == [[1, 3, 3], [3, 4, 4], [4, 6, 8], [6, 8, top]]
     assert right.lines[-1].get_ydata().tolist() == [3, 4, 6, 8]

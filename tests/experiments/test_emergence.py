@@ -1,4 +1,4 @@
-"""What the experiments on limits in R^d measure: leaders, matrices that are drawn, rates, the exceptional tokens."""
+"""The measurements of the experiments on limits in R^d: leaders, drawn matrices, shares, rates, widths, and growth."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +21,7 @@ def test_who_attends_to_itself_is_found_by_a_loop():
 
 
 def test_drawn_matrices_meet_the_hypotheses():
-    """And turned round, those of the hyperplanes lack one."""
+    """The drawn matrices meet the hypotheses; those of the hyperplanes do not if Q^T K changes its sign."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
     for start in range(8):
         value, form = hyperplanes.draw_matrices(3, start)
@@ -46,7 +46,7 @@ def test_the_error_of_a_share_is_binomial_and_never_zero():
 
 @pytest.mark.exhaustive
 def test_shapes_of_many_starts_are_those_of_each():
-    """One compiled run of all, judged as `limit_shape` judges the tokens of one."""
+    """Starts that are compiled as one run are judged as `limit_shape` judges the tokens of each."""
     x0, ts = draw_box(0, 3, 6, 2, 1.0), np.linspace(0.0, 9.0, 4)
     same = np.repeat(np.eye(2)[None], 3, axis=0)
     found = emerge(x0, ts, same, same, 1.0)
@@ -67,7 +67,7 @@ def test_rates_tell_doubly_exponential_from_exponential():
 
 
 def test_groups_are_measured_in_both_directions():
-    """Tokens of one corner of F that differ along G alone."""
+    """Tokens at one corner of F that differ along G alone have width zero along F, and a positive one along G."""
     value = np.diag([1.0, 1.0, 0.0])
     x = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 3.0], [-1.0, 0.5, 0.0], [-1.0, 0.5, -1.0]])
     shape = cjx.limit_shape(jnp.asarray(x), cjx.RescaledField(cjx.SoftmaxAttention(1.0), jnp.asarray(value)))
@@ -76,7 +76,7 @@ def test_groups_are_measured_in_both_directions():
 
 
 def test_a_range_that_grows_is_seen_in_units_of_the_longest_token():
-    """V = diag(1, 1/2): phi_1* is the first coordinate; it falls, rises again by 0.1, and a token is 5 long."""
+    """V = diag(1, 1/2): the range of phi_1*, the first coordinate, falls and rises by 0.1; the largest norm is 5."""
     value = np.diag([1.0, 0.5])
     x = np.array([[[1.0, 0.0], [-1.0, 0.0]], [[0.8, 3.0], [-0.7, 0.0]], [[0.8, 3.0], [-0.8, 4.9355850717]]])
     run = Emergence(np.arange(3.0), x[None], [])

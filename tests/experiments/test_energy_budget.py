@@ -73,7 +73,7 @@ def test_parts_are_judged_by_their_signs():
 
 
 def test_identities_see_a_lost_part_and_another_energy():
-    """A remainder in one control alone is seen, and so is an energy that is not that of the traced stream."""
+    """A remainder in one control alone is seen, and so is an energy that differs from that of the traced stream."""
     assert file.parts_add_up(results(budget())).holds and not file.parts_add_up(results(budget(lost=2e-5))).holds
     assert not file.parts_add_up(results(budget(), random=(budget(), budget(lost=-2e-5)))).holds
     assert file.energies_again(results(budget())).holds and not file.energies_again(results(budget(), off=2e-5)).holds

@@ -1,4 +1,4 @@
-"""Causal traces of facts: verdicts on made-up effects, classes of tokens, and noise beside a patched run."""
+"""Causal traces of facts: verdicts on made-up effects, classes of tokens, and noise against `causal_trace`."""
 
 import jax.random as jr
 import numpy as np
@@ -12,7 +12,7 @@ from tests.causal_cases import causal_model
 
 RELATIONS = np.repeat(list("abcdefgh"), 3)
 NOISE = 1e-3 * np.random.default_rng(0).normal(size=(24, 1, 1))
-# Nats by level, of 7 levels, and class: the last token of the subject early, the last token late.
+# Effects in nats by level, 7 in all, and class: the subject's last token matters early, the last token late.
 EFFECT = np.array([[0.1, 3, 0.2, 0], [0.1, 3, 0.2, 0], [0.1, 2, 0.2, 1], [0.1, 1, 0.2, 2], [0, 1, 0, 3], [0, 0, 0, 4],
                    [0, 0, 0, 5]])  # fmt: skip
 LOG_P = np.array([-0.5, -6.0, -1.0])
@@ -58,7 +58,7 @@ def test_effects_are_means_over_the_tokens_of_a_class():
 
 
 def test_noise_on_other_tokens_is_that_of_a_causal_trace():
-    """The mean over draws of log P, by the same size of noise as `causal_trace` takes by default."""
+    """The mean of log P over draws agrees with `causal_trace`, whose default is the same size of noise."""
     model = causal_model()
     text = probe.Encoded(np.array([[3, 4, 5, 6, 7]], np.int32), np.ones((1, 5), bool))
     key = jr.key(0)

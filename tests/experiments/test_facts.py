@@ -1,4 +1,4 @@
-"""Facts and what they are lost with: knock-outs against the network without that part, claims on made-up numbers."""
+"""The facts that a network knows: knock-outs against the network without the part, foils, and subjects in texts."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def facts(words, n=9, texts=7):
 
 
 def log_p(model, facts, i):
-    """The answers of a network to one text alone, in a loop over the vocabulary."""
+    """Returns log P of the answers to one text, by the network on this text alone and a loop over the vocabulary."""
     present = np.arange(facts.token_ids.shape[1]) < facts.lengths[i]
     hidden = probe.trace(model, facts.token_ids[i : i + 1], present[None]).hidden[:, -1, facts.lengths[i] - 1][:, None]
     scores = np.asarray(model.logits(hidden), np.float64)[0, 0]
@@ -60,7 +60,7 @@ def test_a_knock_out_is_the_network_without_that_part(make):
             np.testing.assert_allclose(found[k], log_p(without, some, i), atol=2e-5)
             every = replace(some, answers=np.tile(np.arange(model.network.sizes.vocab_size), (len(some), 1)))
             np.testing.assert_allclose(best[k], log_p(without, every, i).max(), atol=2e-5)
-        # It is no other part, and not nothing.
+        # In the first layer a knock-out changes the answers.
         assert layer > 0 or np.abs(found - whole[text]).max() > 1e-3
 
 
@@ -138,7 +138,7 @@ def test_promoting_neurons_and_others_as_aligned():
         assert len({*chosen_ones[i], *drawn[i]}) == 8
         for one, other in zip(chosen_ones[i], drawn[i], strict=True):
             assert one // 40 == other // 40
-            # One of the nearest in alignment, of which those that are taken do not count.
+            # The other neuron is among the nearest in alignment; neurons that are already taken do not count.
             nearer = np.abs(alignment[i, one // 40] - alignment[i].ravel()[one]) < abs(
                 alignment[i].ravel()[other] - alignment[i].ravel()[one]
             )
@@ -154,7 +154,7 @@ def test_each_fact_has_a_foil_of_its_relation():
     relations = np.array(["a", "a", "b", "b", "b", "c", "c"])
     answers = np.array([[1, -1], [2, -1], [3, -1], [3, -1], [4, -1], [5, -1], [5, -1]])
     found = with_foils(replace(some, relations=relations, answers=answers))
-    # The two of relation c have one object.
+    # Both facts of relation c have the same object.
     np.testing.assert_array_equal(found.answers, [[1, 2], [2, 1], [3, 4], [3, 4], [4, 3]])
     known = known_facts(replace(some, relations=relations, answers=answers), np.array([1, 2, 3, 0, 4, 5, 5]), 3)
     np.testing.assert_array_equal(known.answers[:, 0], [1, 3, 4])
@@ -162,7 +162,7 @@ def test_each_fact_has_a_foil_of_its_relation():
 
 @pytest.mark.parametrize("added", (0, 1))
 def test_subjects_are_found_in_the_tokens_of_a_text(added):
-    """Also with a tokenizer that begins and ends each text, of which neither token is an answer or ends the text."""
+    """A tokenizer may frame each text by two tokens, neither of which is an answer or ends the text."""
     ids = {}
 
     class Words:

@@ -1,4 +1,4 @@
-"""Figure 1 of a small network: its numbers, its verdicts, and which network and texts it shows."""
+"""Figure 1 of a small network: its numbers, distances from the normal law, and the network and texts that it shows."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def pairs(matrix):
 
 
 def clusters(matrix):
-    """How many groups chains of cosines of 0.9 join, by walking."""
+    """Counts the groups that chains of cosines of at least 0.9 join, by a walk."""
     left, count = set(range(len(matrix))), 0
     while left:
         count, way = count + 1, [left.pop()]
@@ -74,7 +74,7 @@ def clusters(matrix):
 @pytest.mark.exhaustive_cases(", without special tokens-special1", "-special0")
 @pytest.mark.parametrize(("which", "special"), [("", ()), (", without special tokens", (2, 3))])
 def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
-    """With [CLS] and [SEP], ids 2 and 3, and without them."""
+    """The numbers agree with and without the special tokens [CLS] and [SEP], whose ids are 2 and 3."""
     every = cosines(settings, 8, special)
     of = lambda number: np.array([[number(level) for level in text] for text in every])
     near = lambda name, expected, atol=1e-5: np.testing.assert_allclose(
@@ -91,7 +91,7 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
 
 
 def hidden_of(n, apart):
-    """A text of n tokens at one point, give or take a little, but for the first and the last, which are elsewhere."""
+    """The states of n tokens near one point; the first and the last token are elsewhere if `apart`."""
     x = np.tile([1.0, 0.0, 0.0], (n, 1)) + 0.01 * np.random.default_rng(n).normal(size=(n, 3))
     x[[0, -1]] = [0.0, 1.0, 0.0] if apart else [1.0, 0.0, 0.0]
     return jnp.asarray(x)[None]
@@ -100,7 +100,7 @@ def hidden_of(n, apart):
 @pytest.mark.exhaustive_cases("128", "64")
 @pytest.mark.parametrize("n", (64, 128))
 def test_one_cluster_is_one_cluster_at_any_length(n):
-    """The share of near pairs with two tokens apart grows with the length, past 95 % at 128; the clusters stay two."""
+    """With two tokens apart the share of near pairs grows with n and is 95 % or more at 128; the clusters stay two."""
     words = jnp.ones((1, n), bool).at[:, jnp.array([0, -1])].set(False)
     of = _OfBoth(_measure_of(200, 0.9, (0.25, 0.75), False, np.float64), 0.9, words)
     parted, joined = (of(hidden_of(n, apart), jnp.ones((1, n), bool)) for apart in (True, False))
@@ -135,7 +135,7 @@ QUANTILES = (np.arange(4000) + 0.5) / 4000
     [(norm(0.1, 0.2), 0.0), (logistic(0.1, 0.04), 0.02266), (laplace(0, 0.1), 0.06203), (None, 0.05721)],
 )
 def test_distance_from_normal_is_that_of_known_laws(law, expected):
-    """The supremum for a uniform law is 0.0572, and so on, whatever mean and spread; as numbers, and as histograms."""
+    """Distances of known laws, such as 0.0572 for a uniform one, are found for any mean and spread, also in bins."""
     rng = np.random.default_rng(0)
     numbers = 1.6 * QUANTILES - 0.8 if law is None else law.ppf(QUANTILES)
     found = normality(np.array_split(rng.permutation(numbers), 20), rng, np.arange(20))
@@ -156,14 +156,14 @@ def test_a_spike_of_two_bins_has_no_distance():
 
 
 def test_articles_and_not_their_texts_are_resampled():
-    """Four copies of a text are one: D is what it was, and its bound too, but for the other resamples."""
+    """Four copies of each text change nothing if they are one article, and lower the bound if they are four."""
     rng = np.random.default_rng(2)
     texts = [0.2 * rng.normal() + 0.1 * rng.normal(size=400) for _ in range(12)]
     alone = normality(texts, np.random.default_rng(0), np.arange(12))
     copied = normality(4 * texts, np.random.default_rng(0), np.tile(np.arange(12), 4))
     np.testing.assert_allclose(copied, alone, rtol=1e-12)
     assert normality(4 * texts, np.random.default_rng(0), np.arange(48)).upper < alone.upper - 0.02
-    # Articles of one text and of two: a resample weighs its texts alike, however many they are.
+    # With articles of one text and of two, a resample weighs all its texts alike, however many there are.
     uneven = normality([*texts, *texts[:6]], np.random.default_rng(0), np.arange(18) % 12)
     assert uneven.upper < 1.3 * alone.upper
 
@@ -189,7 +189,7 @@ def test_networks_and_texts_are_told_apart(settings, tmp_path):
 
 
 def test_a_network_of_phonemes_says_what_it_is(tmp_path):
-    """0 stands at both ends of a text, and symbols that it does not know are left out."""
+    """The id 0 is at both ends of a text, and symbols that the network does not know are left out."""
     folder = write(tmp_path / "model", SHARED, tensors_of(SHARED))
     (folder / "phoneme_vocab.json").write_text(json.dumps({"a": 3, "b": 4}))
     (folder / "phonemized_samples.jsonl").write_text('{"phonemes": "abxa"}\n{"phonemes": "b"}\n')

@@ -1,4 +1,4 @@
-"""The gallery is a page of text beside the files that it shows: whole, safe, and of distinct names."""
+"""The gallery is a page of text beside the files that it shows: well formed, safe, and with distinct ids."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ RECORD = {
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags, references, texts; complains of tags that do not close."""
+    """The tags, references and texts of a page, as a browser sees them; an end tag without a start is an error."""
 
     VOID = ("meta", "img", "br", "input")
 
@@ -74,7 +74,7 @@ class Page(HTMLParser):
 
     @property
     def figures(self):
-        """The links to cards, in order."""
+        """Returns the links to cards, in order."""
         own = [reference for reference in self.references if reference.startswith("#")]
         fixed = ("#top", "#figures")
         return list(dict.fromkeys(one for one in own if one not in fixed and not one.startswith("#paper-")))
@@ -85,7 +85,7 @@ def page_of(folder):
 
 
 def written(folder, record=RECORD, name=None):
-    """The folder of a figure with this record, which may be text or bytes of another shape."""
+    """Writes the folder of a figure with this record, which may be text or bytes of another shape."""
     place = folder / (record["name"] if name is None else name)
     place.mkdir(parents=True, exist_ok=True)
     text = record if isinstance(record, str | bytes) else json.dumps(record)
@@ -94,7 +94,7 @@ def written(folder, record=RECORD, name=None):
 
 
 def drawn(folder, record=RECORD):
-    """The same with a picture of 30 x 20 pixels, and files of other kinds."""
+    """Writes the folder of a figure with a picture of 30 x 20 pixels, and with files of other kinds."""
     place = written(folder, record)
     Image.new("RGB", (30, 20)).save(place / f"{record['name']}.png")
     for name in (f"{record['name']}.svg", f"{record['name']}.gif", f"{record['name']}-player.html"):

@@ -1,4 +1,4 @@
-"""The page of the gallery in a browser: filter, large pictures, players, a phone, the dark, and no script at all."""
+"""The page of the gallery in a browser: pictures and players that load late, the filter, and large pictures."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_pictures_come_as_they_are_scrolled_to_and_nothing_from_elsewhere(browse
     browser.frames()
     before = browser.requests()
     assert all(url.startswith(gallery.parent.as_uri() + "/") for url in before)
-    # Browsers load what is a few screens ahead; the last card is dozens below.
+    # Browsers load pictures a few screens ahead; the last card is dozens of screens below.
     assert not any("figure8" in url for url in before)
     browser.run("document.getElementById('figure8').scrollIntoView();")
     browser.wait(
@@ -64,7 +64,7 @@ def test_a_verdict_is_chosen_and_a_link_to_what_it_hides_shows_all(browser, gall
     top = "document.getElementById('figure1').getBoundingClientRect().top"
     browser.wait(f"{PATIENCE} await until(() => Math.abs({top}) < 50);")
     assert len(browser.run(CARDS)) == 8 and abs(browser.run(f"return {top};")) < 50
-    # By the keyboard: from the first choice to the next, which is chosen by moving to it.
+    # The keyboard moves from the first choice to the next, which is thereby chosen.
     browser.run("document.querySelector('input[name=verdict]').focus();")
     browser.press("ArrowDown")
     assert browser.run("return new FormData(document.getElementById('filter')).get('verdict');") == "reproduces"
@@ -76,7 +76,7 @@ def test_a_picture_opens_large_and_closes_by_the_keyboard(browser, gallery):
     browser.run("document.querySelector('#figure3 a.still').click();")
     assert browser.run(is_open)
     assert browser.run("return document.querySelector('#whole img').src;").endswith("figure3.png")
-    # With its number: browsers close a dialog by that, and not by the name.
+    # The key has its number: browsers close a dialog by the number, and not by the name.
     browser.command("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape", windowsVirtualKeyCode=27)
     browser.wait(f"{PATIENCE} await until(() => !document.getElementById('large').open);")
     assert not browser.run(is_open)

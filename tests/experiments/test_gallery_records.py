@@ -1,4 +1,4 @@
-"""Records of another shape, links that lead elsewhere, texts that want to be markup: none of them reaches the page."""
+"""Records of another shape and links to other places stay off the page, and no text of a record becomes markup."""
 
 import json
 
@@ -32,7 +32,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_results_of_another_shape_are_left_out_with_a_sentence(tmp_path, case):
-    """Neither the gallery nor `reproduce` stumbles over them, and the figure is run again."""
+    """Neither the gallery nor `reproduce` fails on such results, and the figure is run again."""
     place = written(tmp_path, OTHERS[case], "figure3")
     written(tmp_path, RECORD | {"name": "figure4"})
     page, said = page_of(tmp_path), []
@@ -59,7 +59,7 @@ HOSTILE = '"><script>alert(1)</script>{{style}}'
 
 
 def test_no_text_of_a_record_becomes_markup(tmp_path):
-    """Each text of a record in turn, and all of them, and names of folders."""
+    """Every text of a record is hostile here, and so are names of folders."""
     hostile = {"title": HOSTILE, "heading": HOSTILE, "claim": HOSTILE, "caption": HOSTILE, "finished": HOSTILE,
                "parameters": {HOSTILE: [HOSTILE]}, "versions": {HOSTILE: HOSTILE}, "machine": {HOSTILE: HOSTILE},
                "command": HOSTILE, "measured_on": {"network": {"words": f"{HOSTILE} parameters"}},

@@ -1,4 +1,4 @@
-"""The measurement of the figure on gradient flow against loops in NumPy, and claims that can fail."""
+"""The measurements of the figure on gradient flow, against loops in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,13 @@ def circle(angles):
 
 
 def energy(angles):
-    """E by a double loop."""
+    """The energy E by a double loop."""
     n = len(angles)
     return sum(np.exp(BETA * (np.cos(a - b) - 1)) for a in angles for b in angles) / (2 * BETA * n * n)
 
 
 def doubly_stochastic(x):
-    """Rows and columns of the kernel, scaled in turn."""
+    """The kernel with rows and columns scaled in turn until both sum to one."""
     kernel, right = np.exp(BETA * x @ x.T), np.ones(len(x))
     for _ in range(400):
         left = 1 / (kernel @ right)

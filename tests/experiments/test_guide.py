@@ -1,4 +1,4 @@
-"""What docs/experiments.md says runs, and prints what it prints."""
+"""The example in docs/experiments.md runs, and prints the text that is shown there."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ BLOCKS = dict(re.findall(r"```(python|text)\n(.*?)```", GUIDE, re.DOTALL))
 CALLS = re.findall(r"^clusterjax (reproduce .*?)(?:  +#.*)?$", GUIDE, re.MULTILINE)
 
 
-@pytest.mark.filterwarnings("default")  # as for a user
+@pytest.mark.filterwarnings("default")  # warnings as a user has them
 def test_the_example_prints_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS["python"], "docs/experiments.md", "exec"), {"__name__": "guide"})

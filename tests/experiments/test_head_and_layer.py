@@ -1,4 +1,4 @@
-"""Which head, layer and depth of a network a figure shows: what is chosen is taken, and what is not there refused."""
+"""The head, layer and depth of a network that a figure shows: chosen ones are taken, and missing ones are refused."""
 
 from dataclasses import replace
 
@@ -26,12 +26,12 @@ def layered(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def albert(tmp_path_factory):
-    """Its four heads have five dimensions each, so that some eigenvalue is real."""
+    """A network whose four heads have five dimensions each, so that some eigenvalue is real."""
     return checkpoint(tmp_path_factory.mktemp("albert"), CONFIG | {"hidden_size": 20})
 
 
 def eigenvalues(settings, layer, head):
-    """Of the whole map of one head of one layer, those that need not be zero, by its factors."""
+    """The eigenvalues of the whole map of one head of one layer that need not be zero, from the factors of the map."""
     maps = network_of(settings).model.network.attention_maps()[layer - 1]
     found = np.linalg.eigvals((maps.value[head - 1] @ maps.output[head - 1]).T)
     return found[np.argsort(-np.abs(found))][: maps.value.shape[2]]
@@ -86,7 +86,7 @@ def test_what_the_network_has_not_is_refused_before_anything_is_computed(albert,
 
 
 def test_spectra_of_another_layer(layered):
-    """Each number is that of the layer, and the identities hold of it."""
+    """Each number belongs to the chosen layer, and the identities hold for this layer."""
     found = network_of(layered)
     spectra, block = probe.value_spectra(found.model), 2
     m = spectra_of(found, 0, Parameters(layer=3))

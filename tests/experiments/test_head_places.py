@@ -59,7 +59,7 @@ def test_heads_are_sharper_by_the_median_of_beta():
 
 def test_heads_gather_where_more_than_half_of_the_pairs_are_close():
     assert file.gather[1](results(place())).value == 0.0
-    # Times 2 x 5 x values: 10, 4, -2, 3, and shares 1, 0.4, 0 and 0.3; times 10 x more, three of four gather.
+    # The times 10, 4, -2 and 3 have the shares 1, 0.4, 0 and 0.3; at times 10 x larger three of four heads gather.
     assert file.gather[1](results(place(5 * VALUES))).value == 0.25
     assert not file.gather[1](results(place(50 * VALUES))).holds
     assert file.whole_matrices(results(place(), off=2e-4)).holds is False

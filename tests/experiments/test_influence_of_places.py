@@ -1,4 +1,4 @@
-"""The influence of places: gradients beside finite differences, patches beside a loop, planted profiles, and claims."""
+"""The influence of places: gradients against differences, patches against a loop, planted profiles, and claims."""
 
 from types import SimpleNamespace
 
@@ -36,10 +36,10 @@ def run():
 
 
 def test_gradients_are_those_of_finite_differences():
-    """All directions of the last state and of the embedding of a token, one by one."""
+    """The norms are those of differences along every direction of the last state and of the embedding of a token."""
     model, ids = causal_model(), IDS[:5]
     d = model.network.sizes.hidden_size
-    # sqrt(d) times an orthonormal basis: the mean over these directions is the norm itself.
+    # With sqrt(d) times an orthonormal basis, the mean over the directions is the norm itself.
     basis = np.sqrt(d) * np.linalg.qr(np.random.default_rng(1).normal(size=(d, d)))[0]
     found = file.sensitivities(model, ids, np.repeat(basis[:, None], len(ids), axis=1).astype(np.float32))
     assert found.shape == ids.shape
@@ -69,7 +69,7 @@ def test_random_projections_estimate_the_norm():
 
 
 def test_patches_are_those_of_a_loop():
-    """The embedding of a token is replaced by that of another token at the place, one text and one place at a time."""
+    """A loop replaces the embedding at one place of one text at a time by that of another token."""
     model, rng = causal_model(), np.random.default_rng(3)
     places = np.stack([file.places_of(N, P, rng) for _ in range(3)])
     others = file.replacements(IDS[:3], np.array([0, 1, 2]), places, rng)
@@ -103,12 +103,12 @@ def test_places_are_of_all_parts_and_tokens_of_other_articles():
 
 
 def test_parts_and_units():
-    # The second to the sixth of seven places, in a first part of three and a second one of two.
+    # The inner ones of seven places are the second to the sixth: three in the first part and two in the second.
     found = file.scaled(lambda s, power: s**power, (2.0, 98.0), 7, 2)
     np.testing.assert_allclose(found, [2 * (4 + 9 + 16) / 3, 2 * (25 + 36) / 2])
     values = np.arange(7.0)[None]
     np.testing.assert_array_equal(file.by_part(values, 3), [[1, 3.5, 5.5]])
-    # Nine tokens: a first, parts of 3, 2 and 2 places, a last one.
+    # Nine tokens are the first, parts of 3, 2 and 2 places, and the last.
     units = file.in_units(np.array([[14.0, 1, 3.5, 5.5, 28]]), 9)
     np.testing.assert_allclose(units, np.array([[14, 1, 3.5, 5.5, 28]]) / 3)
 
@@ -116,13 +116,13 @@ def test_parts_and_units():
 @pytest.mark.parametrize("rate", [0.05, 1.0, 6.0])
 @pytest.mark.parametrize("time", [0.3, 1.0, 4.0])
 def test_the_formula_is_the_propagator_of_causal_averages(rate, time):
-    """The exponential of the matrix of causal averages with exponential weights, at rate 1 / n."""
+    """The exponential of a matrix, causal averages with exponential weights, tends to the formula at rate 1 / n."""
     errors = []
     for n in (400, 800):
         i = np.arange(1, n + 1)
         weights = np.where(i[:, None] >= i, np.exp(-rate * (i[:, None] - i) / n), 0)
         row = scipy.linalg.expm(time * weights / weights.sum(axis=1, keepdims=True))[-1]
-        # The last entry has the token's own part, and the limit of g at 0 is not approached by the first ones.
+        # The last entry contains the token's own part, and the first entries do not approach the limit of g at 0.
         inner = slice(n // 20, n - 1)
         errors.append(np.max(np.abs(n * row[inner] / influence_of_place(i / n, rate, time)[inner] - 1)))
     assert errors[1] < 0.03 and errors[1] < 0.6 * errors[0]
@@ -134,7 +134,7 @@ def test_the_formula_has_its_limits():
     assert influence_of_place(np.array([1.0]), 2.0, 0.7)[0] == pytest.approx(0.7 * 2 * np.exp(2) / np.expm1(2))
     with np.errstate(all="raise"):
         assert np.isfinite(influence_of_place(s, file.RATES[1], file.TIMES[1])).all()
-    # The minimum for lambda = at = 1.
+    # This is the minimum for lambda = at = 1.
     fine = np.linspace(0.3, 0.9, 60001)
     assert fine[np.argmin(influence_of_place(fine, 1.0, 1.0))] == pytest.approx(0.5925, abs=1e-4)
 
@@ -151,7 +151,7 @@ def test_fits_recover_planted_parameters():
     assert fit.explained[0] > 0.999 > fit.explained[1] and fit.gain.above() and fit.gain.units == 4
     assert fit.gain.mean == pytest.approx(fit.explained[0] - fit.explained[1], abs=1e-9)
     assert fit.beyond_constant.mean == pytest.approx(fit.explained[0], abs=1e-9)
-    # The fit knows only the articles 0, 2, ....
+    # The fit uses only the articles 0, 2, ....
     other = np.where((ARTICLES % 2 == 1)[:, None], 9.0 * rng.random(8), planted)
     fit = file.fit_of(other, ARTICLES, 64)
     assert fit.formula == pytest.approx((3.0, 2.5, 0.7), rel=1e-3) and max(fit.explained) < 0.5

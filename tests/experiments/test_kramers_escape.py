@@ -1,4 +1,4 @@
-"""The figure on escapes: potentials, quadrature and runs against NumPy, and claims that can fail."""
+"""The figure on escapes: potentials, quadrature, clouds and runs, against NumPy and SciPy."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def test_the_potential_is_that_of_two_tokens(beta):
     h = 1e-4
     second = [(potential(at + h) - 2 * potential(at) + potential(at - h)) / h**2 for at in (0.0, np.pi / 2)]
     np.testing.assert_allclose(escape.curvatures(beta), (second[0], -second[1]), rtol=1e-3)
-    # The force is the velocity of the library: a token without mass between two tokens.
+    # The force is the velocity of a token without mass between two tokens, as the library computes it.
     force = np.asarray(escape.force(jnp.asarray(theta), jnp.asarray(beta)))
     np.testing.assert_allclose(force, -(potential(theta + h) - potential(theta - h)) / (2 * h), atol=1e-7)
     field = cjx.AttentionField(
@@ -43,12 +43,12 @@ def test_the_potential_is_that_of_two_tokens(beta):
 
 @pytest.mark.parametrize(("beta", "ratio"), [(4.0, 1.5), (9.0, 4.0)])
 def test_passage_times_solve_the_equation_of_the_generator(beta, ratio):
-    """T u'' - U' u' = -1 with u' = 0 at 0 and u = 0 at pi, by differences, and the double integral by SciPy."""
+    """By differences T u'' - U' u' = -1 with u' = 0 at 0 and u = 0 at pi, and the time is SciPy's double integral."""
     temperature, potential = escape.barrier(beta) / ratio, escape.two_clusters(beta)
     found = escape.passage_time(potential, temperature)
     n = 4000
     theta, h = np.linspace(0, np.pi, n + 1), np.pi / n
-    # In the form (e^{-U/T} T u')' = -e^{-U/T}, fluxes at the middles.
+    # In the form (e^{-U/T} T u')' = -e^{-U/T} the equation has fluxes at the middles.
     density = np.exp(-(potential(theta) - potential(0.0)) / temperature)
     middle = np.exp(-(potential(theta[:-1] + h / 2) - potential(0.0)) / temperature) * temperature / h
     mass = density * h * np.where(np.arange(n + 1) == 0, 0.5, 1)
@@ -61,13 +61,13 @@ def test_passage_times_solve_the_equation_of_the_generator(beta, ratio):
 
 
 def test_a_flat_potential_and_kramers_formula():
-    """Without a force the time is pi^2 / (2 T); where it is very cold it is Kramers', and not before."""
+    """Without a force the time is pi^2 / (2 T); where it is very cold the time is that of Kramers' formula."""
     assert escape.passage_time(np.zeros_like, 0.3) == pytest.approx(np.pi**2 / 0.6, rel=1e-6)
     for beta in BETAS:
         cold, exponent = escape.passage(escape.two_clusters(beta), escape.barrier(beta) / 50_000)
         assert exponent == pytest.approx(50_000, rel=1e-9)
         assert cold / escape.kramers_prefactor(beta) == pytest.approx(1, abs=0.02)
-    # One barrier of two parabolas: 2 pi / sqrt(product of curvatures), of which there are two.
+    # One barrier between parabolas gives 2 pi / sqrt(product of curvatures); here there are two barriers.
     well, top = escape.curvatures(4.0)
     assert escape.kramers_prefactor(4.0) == pytest.approx(2 * np.pi / np.sqrt(well * top) / 2)
 
@@ -83,7 +83,7 @@ def test_clouds_are_stationary_in_their_own_potential():
     change = potential(theta) - own
     np.testing.assert_allclose(change, change.mean(), atol=1e-8)
     assert q[0] == q[2] == 0 < q[3] < q[1] < 1
-    # Narrow clouds where it is cold: those of tokens that coincide.
+    # Where it is cold the clouds are narrow, and the barrier is that of tokens that coincide.
     cold, _ = escape.cloud(beta, 1e-4)
     height = float(cold(np.array(np.pi / 2)) - cold(np.array(0.0)))
     assert height == pytest.approx(escape.barrier(beta), rel=2e-3)
@@ -93,7 +93,7 @@ def test_clouds_are_stationary_in_their_own_potential():
 
 @pytest.mark.parametrize("share", (0.5, 0.6, 0.7))
 def test_unequal_clouds_are_at_rest_in_the_wells_of_the_loop(share):
-    """The potential of the densities by a double loop over angles, in each well e^{-U/T} of it with its own factor."""
+    """In each well the density is e^{-U/T} times a factor, and U is the potential by a double loop over angles."""
     beta, temperature = 4.0, 0.02
     q = escape.shapes(beta, temperature, share)
     theta = 2 * np.pi * (np.arange(800) + 0.5) / 800 - np.pi / 2
@@ -107,9 +107,9 @@ def test_unequal_clouds_are_at_rest_in_the_wells_of_the_loop(share):
     density = np.where(first, share * density / density[first].sum(), (1 - share) * density / density[~first].sum())
     pairs = np.exp(beta * (np.cos(theta[:, None] - theta[None]) - 1))
     change = both + (pairs @ density) / beta
-    # The edge is a grid point, and this grid is another.
+    # The edge is a grid point of the library, whose grid differs from this one.
     np.testing.assert_allclose(change, change.mean(), atol=1e-3 * np.ptp(both))
-    # The larger cloud is the narrower.
+    # The larger cloud is the narrower one.
     assert (q[0][0] > q[1][0] + 0.01) == (share > 0.5)
     if share == 0.5:
         np.testing.assert_allclose(q[0], q[1], atol=1e-10)
@@ -120,7 +120,7 @@ def test_unequal_clouds_are_at_rest_in_the_wells_of_the_loop(share):
 
 
 def test_exit_times_by_differences_and_of_equal_clouds():
-    """T u'' - U' u' = -1 with u = 0 at both ends, on a lattice; and the passage time of two equal opposite clouds."""
+    """The times solve T u'' - U' u' = -1 with u = 0 at both ends; for equal opposite clouds they are passage times."""
     beta, temperature = 4.0, 0.022
     wanted = escape.passage_time(escape.cloud(beta, temperature)[0], temperature)
     np.testing.assert_allclose(escape.exit_times(beta, temperature, 0.5, np.pi), wanted, rtol=1e-9)
@@ -135,10 +135,10 @@ def test_exit_times_by_differences_and_of_equal_clouds():
     place = round(-left / h) - 1
     assert x[place + 1] == pytest.approx(0, abs=1e-12)
     assert escape.exit_time(potential, temperature, left, right) == pytest.approx(u[place], rel=1e-4)
-    # Seen the other way round the circle the clouds and their masses are exchanged.
+    # Seen the other way round the circle, the clouds and their masses are exchanged.
     turned = escape.exit_times(beta, temperature, 0.4, 2 * np.pi - 2.6)[::-1]
     np.testing.assert_allclose(escape.exit_times(beta, temperature, 0.6, 2.6), turned, rtol=3e-3)
-    # Tokens leave the smaller cloud sooner, the larger later, and near clouds sooner than far ones.
+    # Tokens leave the smaller cloud sooner and the larger one later, and near clouds sooner than far ones.
     out, back = escape.exit_times(beta, temperature, 0.55, np.pi)
     assert back < wanted < out
     assert max(escape.exit_times(beta, temperature, 0.5, 2.6)) < wanted
@@ -156,7 +156,7 @@ def test_tokens_at_rest_have_the_density_of_the_clouds():
 
 
 def test_tokens_at_rest_belong_to_the_middle_where_they_were_last():
-    """Free tokens reach the own middle first with a probability that is linear in the angle."""
+    """Free tokens reach their own middle first with a probability that is linear in the angle."""
     away = np.abs(np.asarray(escape.at_rest(np.zeros_like, 0.3, jr.key(3), 1, 40_000))).ravel() / np.pi
     for power, wanted in ((1, 1 / 3), (2, 1 / 6)):
         one = away**power
@@ -183,7 +183,7 @@ def test_runs_escape_after_the_passage_time():
 
 
 def test_the_middle_and_the_two_clouds_are_followed():
-    """Angles against those of NumPy, for tokens at any place of either cloud."""
+    """The middle and the means of both clouds agree with NumPy, for tokens at any place of either cloud."""
     turned = escape.middle(jnp.asarray([[0.3, 0.3 + np.pi], [-0.2, 3.0]]))
     np.testing.assert_allclose(turned, [0.6, np.angle(np.exp(-0.4j) + np.exp(6.0j))], atol=1e-12)
     rng = np.random.default_rng(3)
@@ -220,7 +220,7 @@ def test_what_passes_between_clouds_is_counted():
     assert abs(found.counts.sum() - wanted) < 5 * wanted**0.5
     expected = expected_passages(found, 0.024, 400)
     assert expected.shape == (4, 2, 3) and abs(expected.sum() - wanted) < 0.3 * wanted
-    # The first part of the first system.
+    # The first part of the first system is computed by hand.
     rates = []
     for share, distance in zip(found.shares[:2, 0], found.distances[:2, 0], strict=True):
         one, two = escape.exit_times(4.0, 0.024, share, distance)
@@ -231,7 +231,7 @@ def test_what_passes_between_clouds_is_counted():
 
 
 def test_counts_of_clouds_are_those_of_a_loop():
-    """Times, and the excess of the smaller cloud, part by part; parts without a well count in neither."""
+    """Times and the excess of the smaller cloud are sums over parts; parts without a well count in neither."""
     rng = np.random.default_rng(4)
     t, exact = np.array([0.02, 0.024]), np.array([30.0, 20.0])
     shares = rng.uniform(0.3, 0.7, (PARTS + 1, 3))
@@ -267,5 +267,5 @@ def test_slopes_are_those_of_a_line():
     times = 3 * np.exp(0.7 / t)
     found, error, exact = Times(t, times, 0.1 * times, times, t).slope()
     assert found == pytest.approx(0.7) == exact
-    # Of equal relative errors, the error of least squares.
+    # For equal relative errors this is the error of least squares.
     assert error == pytest.approx(0.1 / np.sqrt(np.sum((1 / t - np.mean(1 / t)) ** 2)))

@@ -1,4 +1,4 @@
-"""Layers as draws: updates and shares beside double loops, copies and independent draws, turns, and each claim."""
+"""Layers as draws: updates and shares against loops, copies and independent draws, turns, and claims that can fail."""
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ ROPE = LLAMA["rope_parameters"]
 
 
 def update_of_loops(kind, x, layer, word):
-    """The update of a layer, and those of its heads, of one text, by the loops of the reference."""
+    """The updates of a layer and of its heads for one text, by the loops of the reference."""
     tensors = tiny_tensors(kind)
     heads = 4 if kind == "llama" else 3
     names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
@@ -50,7 +50,7 @@ def update_of_loops(kind, x, layer, word):
 
 
 def pairs_of_loops(updates, words, pairs):
-    """The mean inner product of pairs over the mean square, of each token that is a word, in a double loop."""
+    """The mean inner product of pairs over the mean square, for each token that is a word, by loops."""
     found = []
     for token in np.flatnonzero(words):
         products = [updates[k][token] @ updates[m][token] for k, m in pairs]
@@ -96,7 +96,7 @@ def compiled(network, x, word):
 
 @pytest.mark.parametrize("kind", ("llama", "shared albert"))
 def test_updates_are_those_of_loops_and_heads_add_up(kind):
-    """Every layer, at a state that no layer has, with padding; the bias of an output belongs to no head."""
+    """Updates agree in every layer, at a state that no layer has, with padding; the bias of an output is in no head."""
     network, word = tiny(kind).network, MASK[1]
     x = np.where(word[:, None], np.random.default_rng(5).normal(size=(len(word), 12)), 0.0)
     layers, heads = compiled(network, x, word)
@@ -120,7 +120,7 @@ def test_shares_are_those_of_a_double_loop(fresh):
 
 
 def with_a_draw_that_turns_nothing(model, seed):
-    """A draw that turns nothing, and one that does: one compiled program serves several tests."""
+    """Returns a draw that turns nothing and one that turns, so that one compiled program serves several tests."""
     return jax.tree.map(lambda *each: np.concatenate(each), turns_of(model, 0, 0), turns_of(model, 1, seed))
 
 
@@ -130,7 +130,7 @@ def assert_close(found, expected):
 
 
 def test_a_run_has_the_shares_of_its_states_and_turns():
-    """Of each text, draw and state: the updates at the stream, turned by hand, in the double loop."""
+    """For each text, draw and state, the shares are those of the double loop over updates turned by hand."""
     model = tiny("llama")
     turns = with_a_draw_that_turns_nothing(model, 3)
     found, off = shares_of(model, TEXTS, turns)
@@ -147,7 +147,7 @@ def test_a_run_has_the_shares_of_its_states_and_turns():
 
 
 def test_layers_that_are_copies_have_the_share_one():
-    """A causal network before and after its layers become copies of its first, and an ALBERT."""
+    """A causal network has the share one only after its layers become copies of its first; an ALBERT has it."""
     model = tiny("llama")
     turns = with_a_draw_that_turns_nothing(model, 4)
     assert np.abs(shares_of(model, TEXTS, turns)[0].layers).max() < 0.9
@@ -157,22 +157,22 @@ def test_layers_that_are_copies_have_the_share_one():
     found, _ = shares_of(probe.Model(network, None, "copies"), TEXTS, turns)
     np.testing.assert_allclose(found.layers[0], 1, atol=1e-12)
     np.testing.assert_allclose(found.cosines[0], 1, atol=1e-12)
-    # A turn takes the agreement away.
+    # Turns remove the agreement.
     assert np.abs(found.layers[1]).max() < 0.9
     albert, off = shares_of(tiny("shared albert"), TEXTS)
     assert SHARED["num_hidden_layers"] == 4 == albert.layers.shape[2] and off < 1e-12
     np.testing.assert_allclose(albert.layers, 1, atol=1e-12)
-    # All heads of an ALBERT are those of one layer.
+    # All heads of an ALBERT belong to one layer.
     np.testing.assert_allclose(albert.heads, albert.same, atol=1e-12)
     assert np.abs(albert.same).max() < 0.9
 
 
 def test_the_share_of_independent_draws_is_that_of_their_mean():
-    """Draws around a mean: |E U|^2 / E|U|^2, with an error over states; 0 without a mean."""
+    """For draws around a mean the share is |E U|^2 / E|U|^2, within its error over states, and 0 without a mean."""
     measured = jax.jit(lambda layers, heads: shares_at(layers, heads, jnp.ones(5, bool), np.ones(4, bool)))
     for mean in (0.0, 0.7):
         values = [measured(*random_updates(mean=mean, seed=seed)) for seed in range(60)]
-        # A sum of three heads has three times their variance, and nine times the square of their mean.
+        # A sum of three heads has three times the variance of a head, and nine times the square of its mean.
         for name, expected in (
             ("layers", 9 * mean**2 / (9 * mean**2 + 3)), ("heads", mean**2 / (mean**2 + 1)),
             ("same", mean**2 / (mean**2 + 1)),
@@ -187,7 +187,7 @@ def test_turns_are_independent_rotations():
     assert turns.order.shape == (400, 3, 5, 12)
     matrices = np.eye(12)[turns.order] * turns.sign[..., None]
     np.testing.assert_array_equal(matrices @ np.swapaxes(matrices, -1, -2), np.broadcast_to(np.eye(12), matrices.shape))
-    # Equal updates of all layers no longer agree: mean 0 and the variance 1 / d of uniform rotations.
+    # Equal updates of all layers no longer agree: products have mean 0 and the variance 1 / d of uniform rotations.
     u = RNG.normal(size=12)
     u /= np.linalg.norm(u)
     products = np.einsum("ki,ki->k", matrices[:, 0, 0] @ u, matrices[:, 1, 0] @ u)
@@ -200,7 +200,7 @@ def test_turns_are_independent_rotations():
 def test_neighbours_and_orders():
     layers = np.arange(8)
     near = 1 - 0.1 * np.abs(layers[:, None] - layers)
-    # Distances 5, 6 and 7 have 6, 4 and 2 pairs.
+    # Distances 5, 6 and 7 have 6, 4 and 2 ordered pairs.
     assert file.near_of(near) == pytest.approx(0.9 - np.mean([0.5] * 6 + [0.4] * 4 + [0.3] * 2))
     assert file.rarity(near, 999, 0) <= 3 / 1000 < 0.3 < file.rarity(-near, 999, 0)
     assert file.rarity(np.ones((8, 8)), 999, 0) == 1.0
@@ -219,7 +219,7 @@ ARTICLES = np.arange(6)
 
 
 def made(layers=0.2, heads=0.1, slope=0.05, control=0.0, spread=1e-3, off=0.0, shared=False):
-    """A network of 8 layers whose numbers are given, up to a little noise, and controls whose share is `control`."""
+    """A network of 8 layers with given numbers and a little noise, and random controls with the share `control`."""
     rng = np.random.default_rng(2)
 
     def shares(*front, layers, heads, slope):
@@ -256,7 +256,7 @@ def test_each_claim_can_fail():
     assert not file.mostly_deviations(results(made(layers=0.6))).holds
     assert not file.neighbours_agree(results(made(slope=-0.05))).holds
     assert not file.neighbours_agree(results(rare=2e-3)).holds
-    # Draws that differ as much as the network from their mean.
+    # The draws differ from their mean as much as the network does.
     wide = made(spread=0.1)
     assert (
         not file.layers_agree(results(wide)).holds and not file.mostly_deviations(results(made(0.45, spread=0.1))).holds
@@ -275,7 +275,7 @@ def test_each_claim_can_fail():
 
 
 def test_the_network_is_one_draw_of_the_control():
-    """The variance of one more draw is that of draws times 1 + 1 / 5, beside the squared error over texts."""
+    """The variance of one more draw is that of five draws times 1 + 1 / 5, and adds to the squared error over texts."""
     each = made(spread=0.02)
     drawn = each.controls[file.RANDOM].layers.mean(-1)
     differences = each.trained.layers.mean(-1) - drawn.mean(0)

@@ -37,7 +37,7 @@ def test_a_figure_whose_extra_is_missing_says_what_to_install(monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The names and settings with which `reproduce` is called, in place of being run."""
+    """Records the names and settings with which `reproduce` is called, and runs nothing."""
     calls = []
 
     def reproduce(names, out, settings, files, **options):

@@ -13,7 +13,7 @@ DECAYS = (0.1, 1.0, 3.0)
 
 @pytest.mark.parametrize("decay", DECAYS)
 def test_the_limit_is_that_of_the_linear_equation(decay):
-    """The equation of n tokens, solved by a plain series of its matrix, meets the limit at the rate 1/n."""
+    """The influences of n tokens, by a power series of the equation's matrix, approach the limit at the rate 1/n."""
     off = []
     for n in (200, 400):
         p, row, total = np.zeros((n, n)), np.zeros(n), np.zeros(n)
@@ -37,7 +37,7 @@ def test_the_limit_sums_to_an_exponential(decay):
 
 
 def test_the_shape_of_the_limit():
-    """Decay 1: a minimum at s = .5925 for at = 1; past at = 2 (1 - 1/e) the influence falls from the first place on."""
+    """Decay 1: the minimum for at = 1 is at s = .5925; past at = 2 (1 - 1/e) the influence falls at all places."""
     assert figure.least_place(1.0, 1.0) == pytest.approx(0.5925, abs=1e-4)
     s = np.linspace(0.01, 1 - 1e-9, 4001)
     edge = 2 * (1 - np.exp(-1.0))

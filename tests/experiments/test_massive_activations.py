@@ -27,7 +27,7 @@ def run():
         num_layers=3, max_positions=N, spread=0.6,
     )  # fmt: skip
     whole = probe.Model(probe.Network(sizes, nnx.Rngs(0), head=True), SimpleNamespace(), "planted")
-    # A value that differs from text to text, at the stream that enters the second layer.
+    # The planted value differs from text to text and is in the stream that enters the second layer.
     planted = lambda x: 20000.0 + 5000 * jnp.tanh(x)
     model = probe.patch(whole, probe.Edit("stream", planted, layer=1, index=DIMENSION, token=0))
     ids = np.random.default_rng(0).integers(0, 60, (len(ARTICLES), N)).astype(np.int32)
@@ -65,7 +65,7 @@ def test_a_planted_entry_is_found_and_patches_are_those_of_a_loop(run):
     np.testing.assert_allclose(m.largest["unpatched"], sizes, rtol=1e-4)
     values = {"unpatched": None, "zero": 0.0, "mean": entry.mean}
     for name, value in values.items():
-        # The whole stream is replaced, so that no index and no token is used.
+        # The edit replaces the whole stream, and uses neither an index nor a token.
         edit = probe.Edit("stream", lambda x, value=value: x.at[:, 0, DIMENSION].set(value), layer=1)
         losses, sinks = losses_and_sinks(model if value is None else probe.patch(model, edit), ids[SCORED])
         np.testing.assert_allclose(m.loss[name][0], losses, atol=1e-5)
@@ -90,7 +90,7 @@ def test_controls_are_ordinary_entries_and_change_the_loss(run):
 
 
 def test_entries_are_those_of_more_than_half_of_the_texts():
-    """With 4 texts, 3 levels, 5 tokens and 6 dimensions, whose median is 1."""
+    """Here are 4 texts of 3 levels, 5 tokens and 6 dimensions, and the median size is 1."""
     streams, p = np.ones((4, 3, 5, 6)), Parameters()
     streams[0, 1, 4, 5] = 90.0
     assert entries_of(streams, p) == (2, (Entry(1, 4, 5, (90 + 3) / 4),))
@@ -117,7 +117,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_each_claim_can_fail(run, name):
-    """Six texts with an unpatched loss of 3 and sink of 0.4; controls cost 0.3 and take 0.15."""
+    """Six texts have an unpatched loss of 3 and sink of 0.4; controls change these by 0.3 and -0.15."""
     for changes, holds in zip(CLAIMS[name], (True, False), strict=True):
         of = {"zero": 1.5, "mean": 0.0, "zero sink": 0.05, "mean sink": 0.4} | changes
         noise = 1e-3 * np.random.default_rng(0).normal(size=6)

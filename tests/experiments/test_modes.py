@@ -1,4 +1,4 @@
-"""How many modes a density of tokens has, oracle M2: pairs, a fine grid, the formula of Kac and Rice, and the law."""
+"""The number of modes of a density of tokens, oracle M2: pairs, a fine grid, the formula of Kac and Rice, the law."""
 
 import numpy as np
 import pytest
@@ -23,10 +23,10 @@ def test_two_tokens_have_two_modes_if_they_are_two_widths_apart(beta):
 
 def test_degenerate_clouds():
     assert modes_of(np.array([3.0]), 9.0) == pytest.approx(3.0) and len(modes_of(np.full(7, -2.0), 9.0)) == 1
-    # On a lattice of three widths each token has its mode; of half a width there is one for all.
+    # On a lattice with a spacing of three widths each token has a mode; with half a width all tokens share one.
     lattice = np.arange(20.0)
     assert len(modes_of(lattice, 9.0)) == 20 and len(modes_of(lattice[:6], 0.25)) == 1
-    # Far apart, where the density is zero in floats; the order of the tokens does not matter.
+    # Tokens may be so far apart that the density between them is zero in floats; their order does not matter.
     far = np.array([1e6, 0.0, -1e6, 0.1])
     np.testing.assert_allclose(modes_of(far, 1.0), [-1e6, 0.05, 1e6], atol=1e-3)
 
@@ -46,10 +46,10 @@ def test_modes_are_the_maxima_on_a_finer_grid(n, beta):
 
 
 def kac_rice(n, beta, reach):
-    """How many modes there are within `reach` of zero if the two derivatives are jointly normal."""
+    """The expected number of modes within `reach` of zero if the two derivatives are jointly normal."""
 
     def moment(t, power, c):
-        # Of u^power e^(-c u^2 / 2), u normal around t.
+        # The mean of u^power e^(-c u^2 / 2) for u normal around t.
         mean, variance = t / (1 + c), 1 / (1 + c)
         raw = [1.0, mean]
         for k in range(2, power + 1):
@@ -77,7 +77,7 @@ def test_as_many_as_the_formula_of_kac_and_rice_says(n, beta):
         modes = modes_of(np.random.default_rng([seed, n]).normal(size=n), beta)
         counts.append(np.sum(np.abs(modes) < 1))
     error = np.std(counts, ddof=1) / np.sqrt(len(counts))
-    # Two in a hundred: windows hold a finite number of tokens, so that derivatives are nearly normal.
+    # Two in a hundred are allowed: windows hold finitely many tokens, so that derivatives are only nearly normal.
     assert abs(np.mean(counts) - kac_rice(n, beta, 1.0)) < 4 * error + 0.02 * np.mean(counts)
 
 

@@ -34,7 +34,7 @@ def test_moved_tokens_have_the_mean_and_the_cross_ratios_of_even_ones(r):
 
 @pytest.fixture(scope="module")
 def found():
-    """A measurement on the circle alone: each dimension is compiled separately."""
+    """A measurement on the circle alone, since each dimension is compiled separately."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moebius, "DIMENSIONS", (2,))
         return moebius.measure(moebius.Parameters(n=5), Settings(starts=2, quick=True), lambda line: None)
@@ -48,5 +48,5 @@ def test_the_mean_follows_the_printed_numbers(found):
     assert TS[at].tolist() == [1, 2, 4, 6] and R0 == 0.2
     np.testing.assert_allclose(found.exact[at], printed, rtol=0, atol=6e-9)
     np.testing.assert_allclose(found.mean[at[:3]], printed[:3], rtol=0, atol=1e-8)
-    # The mean of n tokens is off by about its length to the power n - 1, which matters near one.
+    # The mean of n tokens is off by about its norm to the power n - 1, which matters near one.
     assert 1e-8 < np.abs(found.mean[-1] - printed[-1]) < 0.97151958 ** (EVEN - 1)

@@ -1,4 +1,4 @@
-"""Figure 2, of a trained network's heads: groups of heads, the names of tokens, and what is refused."""
+"""Figure 2, of a trained network's heads: groups of heads, and the refusal of a network of one head."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.network_cases import CONFIG, checkpoint
 
 
 def alike_of(matrices, noise=0.01):
-    """Head correlations (layers, heads, heads) with resamples about them."""
+    """Head correlations (layers, heads, heads) with resamples around them."""
     rng = np.random.default_rng(1)
     matrices = np.asarray(matrices, float)
     wobble = noise * rng.normal(size=(20, *matrices.shape))

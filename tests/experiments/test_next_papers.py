@@ -1,4 +1,4 @@
-"""What the figures of future work measure: perceptrons as velocities, purity, the average head, who agrees."""
+"""The measurements of the figures of future work: perceptrons as velocities, purity, errors, and agreement of heads."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def block():
 
 
 def test_perceptron_is_the_feed_forward_of_the_network(block):
-    """Turned by P_x F(r x) / r, with F the layers of the network themselves; also at another length."""
+    """The velocity is P_x F(r x) / r, with F the layers of the network themselves, also at another norm r."""
     x = np.random.default_rng(0).normal(size=(3, 128)).astype(np.float32)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     trained = perceptron_of(block, 5.0)
@@ -65,7 +65,7 @@ def test_time_until_gathered_is_the_first_beyond_and_the_end_if_there_is_none():
     cosine[0, 10] = 0.91
     flows = Flows({"both": cosine}, {}, 1.0, 1.0, 1.0, 1.0, np.array([0, 0]))
     assert flows.until_gathered("both").tolist() == [TS[10], TS[-1]]
-    # Two passages of one article are one unit, two draws are two.
+    # Two passages of one article are one unit, two draws are two units.
     assert np.isnan(flows.mean_of("both", np.arange(2)).error) and flows.mean_of("random", np.arange(2)).error == 0.5
 
 
@@ -81,10 +81,10 @@ def test_gradient_perceptron_is_the_slope_of_its_energy():
 
 
 def test_purity_of_groups_that_are_held_mixed_and_split():
-    """One if clusters are the groups or parts of them, one half in one cluster, and by hand in between."""
+    """Purity is one if clusters are the groups or parts of them, one half in one cluster, and by hand in between."""
     held, single, apart = GROUPS.copy(), np.zeros(N, int), np.arange(N)
     strays = GROUPS.copy()
-    strays[1] = 0  # one of group 1 among the 16 of group 0: 16 of 17 and 15 of 15
+    strays[1] = 0  # one token of group 1 is among the 16 of group 0: 16 of 17 and 15 of 15
     labels = np.stack([held, single, apart, strays])[None]
     purity = Trained(np.zeros(1), {}, {"x": labels}, np.zeros(2), 0.0).purity("x")
     np.testing.assert_allclose(purity[0], [1, 0.5, 1, (17 * 16 / 17 + 15) / 32])
@@ -102,7 +102,7 @@ def test_heads_have_a_largest_eigenvalue_of_one_and_fewer_are_the_first_of_many(
 
 
 def heads_of(**measured):
-    """Of three numbers of heads, and nothing else."""
+    """Results for three numbers of heads: these measurements, and zeros elsewhere."""
     nothing, none = np.zeros((1, 1)), {1: np.zeros((1, 1))}
     names = ("axes", "alone", "moved", "off", "agreement", "force_cosine", "with_company", "energies")
     arrays = dict.fromkeys(names, nothing) | measured

@@ -1,4 +1,4 @@
-"""The figure on tokens under noise: steps, loops of the mean field, and claims that can fail."""
+"""The figure on tokens under noise: theory, steps, the critical temperature, stays, and loops of the mean field."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from clusterjax.experiments.figures.noise_bifurcation import (
 
 
 def test_theory_is_that_of_the_oracles():
-    """N1 and N2."""
+    """The theory has the values of the oracles N1 and N2."""
     for d, beta in ((2, 2.446918311289), (3, 1.816154525436), (4, 1.575257150092), (8, 1.266553024521),
                     (16, 1.128971575483)):  # fmt: skip
         assert tricritical_beta(d) == pytest.approx(beta, abs=1e-11)
@@ -43,7 +43,7 @@ def test_the_midpoint_rule_is_of_order_two():
 
 
 class Still(AbstractLayer):
-    """Tokens stay where they are."""
+    """A layer that leaves tokens where they are."""
 
     space: AbstractSpace = Sphere()
 
@@ -71,7 +71,7 @@ def test_the_mean_is_read_in_the_middle_of_the_noise(gathered_first):
 
 
 def test_t_c_is_read_from_the_mean_of_all_systems(monkeypatch):
-    """The formula of the mean, and its error to first order in the differences between systems."""
+    """T_c is a formula of the mean over systems, and its error is of first order in the differences between systems."""
     squares = np.random.default_rng(0).uniform(0.01, 0.05, (9, SAVES))
     monkeypatch.setattr(noise, "run", lambda field, xs, *rest: (xs, squares))
     found = resisting(1.0, 3, 64, 9, jr.key(0), 2.0, 8.0)
@@ -83,12 +83,12 @@ def test_t_c_is_read_from_the_mean_of_all_systems(monkeypatch):
 
 
 def test_a_stay_is_averaged_at_its_end_over_shorter_steps(monkeypatch):
-    """Each half of a stay begins where the one before ended, with noise of its own."""
+    """Each half of a stay begins where the half before ended, with its own noise."""
     runs = []
 
     def of_run(field, xs, ratio, time, key, *, finer=1.0):
         runs.append((xs.item(), ratio, time, finer, tuple(np.asarray(jr.key_data(key)))))
-        # The first quarter must not count.
+        # The first quarter of a run must not count.
         return xs + 1, np.where(np.arange(SAVES) < SAVES // 4, -1.0, xs.item() ** 2)[None]
 
     monkeypatch.setattr(noise, "run", of_run)

@@ -11,20 +11,20 @@ from clusterjax.experiments.figures.rank_collapse import layers_until_gone, recu
 
 
 def test_recursion_is_that_of_the_oracle():
-    """RC1: n = 6, beta = 1.5, from orthogonal tokens."""
+    """The recursion is that of RC1: n = 6, beta = 1.5, from orthogonal tokens."""
     expected = [np.sqrt(2), 0.5193011, 0.01870241, 8.177873e-7, 6.836e-20]
     np.testing.assert_allclose(recursion(6, 1.5, 4), expected, rtol=2e-4)
 
 
 def test_layer_on_equiangular_tokens_is_that_of_the_oracle():
-    """LC1, and the three phases at a thousand tokens."""
+    """The layer is that of LC1, and shows the three phases at a thousand tokens."""
     assert equiangular(12, 0.3, 2.0)[0] == pytest.approx(0.925076823582, abs=1e-12)
     betas = np.log(1e3) * np.array([0.5, 1.0, 2.0]) / 0.75
     np.testing.assert_allclose(equiangular(1e3, 0.25, betas)[0], [0.997366, 0.572224, 0.250376], atol=2e-6)
 
 
 def test_width_of_the_transition_is_that_of_the_limit():
-    """With s = 1 / n^(x - 1) the cosine is rho / (rho + (1 - rho) / (1 + s)^2); solved by hand for both ends."""
+    """With s = 1 / n^(x - 1) the cosine is rho / (rho + (1 - rho) / (1 + s)^2), solved by hand for both ends."""
     end = lambda cosine: np.log(np.sqrt(cosine / (1 - cosine)) - 1)  # log s, for rho = 1/2
     width = (end(0.95) - end(0.55)) / np.log(1e6)
     assert long_context._width(1e6, 0.5) == pytest.approx(width, rel=1e-4)
@@ -56,7 +56,7 @@ def test_weights_of_random_clouds_are_those_of_a_loop():
 
 
 def test_first_speeds_are_those_of_a_loop():
-    """The speeds of one cloud of three tokens."""
+    """The speeds of one cloud of three tokens are computed by a loop."""
     speeds, largest = first_speeds(5, 1, 3, 2)
     x = np.random.default_rng((5, 3, 2)).normal(size=(3, 2))
     x /= np.linalg.norm(x, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What a user builds for `reproduce` is checked where it is built: one sentence for each wrong type or shape."""
+"""Objects that users build for `reproduce` are checked at once: one sentence for each wrong type or shape."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sentiment classifiers whose A is trained: the softmax against the one of the model, what is trained, and claims."""
+"""Sentiment classifiers whose A is trained: their softmax against that of the model, the training, and leaders."""
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -14,7 +14,7 @@ FORM = np.array([[1.0, 0.4], [-0.2, 0.7]])
 
 
 def some(number=24, width=8, words=12, seed=0):
-    """Reviews of a few words, positive where more words are even."""
+    """Reviews of a few words, positive where more than half of the words have even ids."""
     rng = np.random.default_rng(seed)
     ids, counts = np.zeros((number, width), np.int32), np.zeros((number, width), np.int32)
     lengths = rng.integers(1, width, number).astype(np.int32)
@@ -39,7 +39,7 @@ def test_the_softmax_of_a_batch_is_that_of_the_model_and_comes_to_the_hardmax():
     np.testing.assert_allclose(soft(3.0), np.asarray(one.softmax_logits(part.ids, part.counts, 3.0)), atol=1e-5)
     hard = predict_logits(one, part.ids, part.counts)
     assert np.mean(np.abs(soft(1e4) - hard) < 1e-3) > 0.9 and np.abs(soft(1.0) - hard).max() > 0.05
-    # A review of which all words were left out is finite.
+    # A review whose words were all left out has finite logits.
     assert np.isfinite(np.asarray(soft_logits(one, ids, 0 * counts, jnp.float32(3.0)))).all()
 
 
@@ -67,6 +67,6 @@ def test_reviews_are_examined_as_the_package_examines_tokens():
         for c, clause in enumerate(cjx.hardmax.examine(jnp.asarray(tokens), layer, 40).clauses):
             by_package[c, ("held", "failed", "open").index(clause.verdict)] += 1
     np.testing.assert_array_equal(found, by_package)
-    # With -I and half of the way in a layer tokens come together two by two, and none leads; with less, one does.
+    # With -I and alpha = 1 tokens come together two by two, and none leads; with a smaller alpha one leads.
     assert examine(model(-np.eye(2), alpha=1.0), part, 20)[0, 1] > 5
     assert examine(model(-np.eye(2), alpha=0.9), part, 20)[0, 1] == 0

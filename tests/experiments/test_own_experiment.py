@@ -1,4 +1,4 @@
-"""Experiments of a user's own: run, drawn, recorded and skipped as those of the package; clashes met at the door."""
+"""Experiments of a user's own are run, drawn, recorded and skipped as those of the package; clashes are refused."""
 
 import functools
 import importlib.util
@@ -20,7 +20,7 @@ FIGURE3 = EXPERIMENTS[2]
 
 
 def drawn(names, out, **more):
-    """The records, and the lines of progress."""
+    """Draws experiments, and returns their records and the lines of progress."""
     lines = []
     return reproduce(names, out, Settings(starts=2, **more), QUICKLY, say=lines.append), lines
 
@@ -125,7 +125,7 @@ TYPED = types.FunctionType(compile("def run(s, say): return f(s, say)", "<stdin>
 
 
 def test_what_nothing_tells_from_an_earlier_one_is_run_again_and_says_why(tmp_path):
-    """A function typed at a prompt, and functions with values from around them; a version stands for the code."""
+    """Functions typed at a prompt or with captured values are run again, unless a version replaces the code."""
     captured = 3
     for function in (
         TYPED, print, functools.partial(run, 1), lambda s, say: captured, lambda s, say, more=1: more,

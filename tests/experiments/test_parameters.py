@@ -1,4 +1,4 @@
-"""What can be set of an experiment: declared, checked at the door, recorded, known to the verdict and the caption."""
+"""The parameters of an experiment are declared, checked, recorded, and known to the verdict and the caption."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Figures in processes beside each other: the same numbers, lines in order, and a failure that ends the rest."""
+"""Figures in parallel processes: the same numbers, lines in order, and a failure that ends the rest."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.experiments.task import environment, work
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("names", "jobs"), (("a", 1), ("abc", 2)))
 def test_each_task_has_a_process_and_its_lines_in_order(tmp_path, names, jobs):
-    """With the precision of this process; a third task begins when one of the two before it has ended."""
+    """Tasks have the precision of this process, and a third task begins only when one of the first two has ended."""
     lines, results = [], {}
     each = [(tmp_path, name, 0.3) for name in names]
     in_processes(work, each, jobs, lines.append, lambda index, pid: results.__setitem__(index, (pid, len(lines))))
@@ -21,7 +21,7 @@ def test_each_task_has_a_process_and_its_lines_in_order(tmp_path, names, jobs):
     for index, name in enumerate(names):
         own = [line for line in lines if line.startswith(name)]
         assert own == [f"{name} True {k}" for k in range(3)]
-        # All that it said was said before its result came.
+        # All lines of a task are reported before its result.
         assert max(k for k, line in enumerate(lines) if line.startswith(name)) < results[index][1]
     at = lambda name, what: float((tmp_path / f"{name}.{what}").read_text())
     assert len(names) == 1 or at("c", "begin") >= min(at("a", "end"), at("b", "end")), "three at a time"
@@ -29,7 +29,7 @@ def test_each_task_has_a_process_and_its_lines_in_order(tmp_path, names, jobs):
 
 @pytest.mark.exhaustive
 def test_each_process_has_its_share_of_the_cores(monkeypatch):
-    """For BLAS, which is not told otherwise; here nothing is changed, nor for one process at a time."""
+    """BLAS gets its share unless it is told otherwise; with one process, and in this one, nothing changes."""
     names = ["OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -45,12 +45,12 @@ def test_each_process_has_its_share_of_the_cores(monkeypatch):
 
 @pytest.mark.exhaustive
 def test_after_a_failure_none_is_begun(tmp_path):
-    """Its error is raised here; of ten tasks that waited, those begin at most that were on their way."""
+    """The error of the task is raised here; of ten tasks that wait, at most those begin that were on their way."""
     each = [(tmp_path, "wrong", 0.0), *((tmp_path, f"n{k}", 0.1) for k in range(10))]
     with pytest.raises(ValueError, match="seconds must be less"):
         in_processes(work, each, 1, lambda line: None, lambda index, result: None)
     assert len(list(tmp_path.glob("n*.begin"))) <= 2
-    # What began has ended.
+    # Every task that began has ended.
     assert len(list(tmp_path.glob("n*.end"))) == len(list(tmp_path.glob("n*.begin")))
 
 

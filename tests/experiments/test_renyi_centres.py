@@ -1,4 +1,4 @@
-"""What the experiment on Renyi centres measures: numbers against loops and oracles, windows, and who has left."""
+"""The measurements of the experiment on Renyi centres, against loops and oracles: numbers, windows, and departures."""
 
 import math
 
@@ -23,7 +23,7 @@ from tests.reference.observables import renyi_centres as by_loop
 
 @pytest.mark.parametrize("beta", (1.0, 9.0, 64.0, 81.0))
 def test_the_pull_is_largest_at_its_peak(beta):
-    """C9; and the definition, with the cosine."""
+    """The peak is that of C9, and the pull there that of the definition with the cosine."""
     peak = oracles.interaction_peak(beta)
     near = np.array([pull(peak * (1 + shift), beta) for shift in (-0.01, 0.0, 0.01)])
     assert near[1] == near.max() and near[0] < near[1] > near[2]
@@ -31,14 +31,14 @@ def test_the_pull_is_largest_at_its_peak(beta):
 
 
 def test_windows_are_those_of_the_condition():
-    """T s h = epsilon c beta^(-1/2): later centres have shorter ones."""
+    """Windows satisfy T s h = epsilon c beta^(-1/2), so that later centres have shorter windows."""
     found = windows(np.array([2, 5, 100]), 0.5, 64.0, 0.1)
     h = math.exp(64 * (math.cos(0.5) - 1)) * math.sin(0.5)
     np.testing.assert_allclose(found * np.array([2, 5, 100]) * h, 0.05, rtol=1e-12)
 
 
 def test_parking_is_that_of_a_loop_and_of_the_constant():
-    """C11: 9.135 +- 0.030 at n = 200, delta = 0.5; Renyi's constant for ever more; a loop for a few tokens."""
+    """Parking gives 9.135 +- 0.030 at n = 200, delta = 0.5 (C11), Renyi's constant for many, a loop's mean for few."""
     (at_200,) = mean_parked(0.5, 200)
     assert abs(at_200 - 9.135) < 2 * 0.030
     np.testing.assert_allclose(mean_parked(0.5, 10**6), PARKING * 2 * np.pi / 0.5, rtol=2e-5)
@@ -47,12 +47,12 @@ def test_parking_is_that_of_a_loop_and_of_the_constant():
         angles = rng.uniform(0, 2 * np.pi, (4000, n))
         numbers = np.array([parked(row, 0.5) for row in angles])
         assert abs(numbers.mean() - mean_parked(0.5, n)[0]) < 4 * numbers.std() / np.sqrt(4000)
-    # Nearly all of few tokens are centres.
+    # Nearly all of a few tokens are centres.
     np.testing.assert_allclose(mean_parked(1e-3, 2), 2.0, atol=1e-2)
 
 
 def parked(angles, separation):
-    """Cars that park where no car is within `separation`."""
+    """Returns the number of cars that park, each where no car is within `separation`."""
     there = []
     for angle in angles:
         apart = [abs((angle - other + np.pi) % (2 * np.pi) - np.pi) for other in there]
@@ -92,7 +92,7 @@ def test_ordinary_centres_that_are_followed_are_not_strong(found):
 
 
 def test_moves_and_windows_by_hand():
-    """One start, three tokens, two times: token 2 turns by 0.3 radians, token 3 stays."""
+    """With one start, three tokens and two times, token 2 turns by 0.3 radians and token 3 stays."""
     angles = np.array([[0.0, 1.0, 2.0], [0.0, 1.3, 2.0]])
     xs = np.stack([np.cos(angles), np.sin(angles)], axis=2)[None]
     p = Parameters()
@@ -103,7 +103,7 @@ def test_moves_and_windows_by_hand():
 
 
 def test_who_left_and_who_left_too_early():
-    """The first leaves at t = 2 and comes back, the second never, the third at t = 3 within its window."""
+    """Token 1 leaves at t = 2 and comes back, token 2 never leaves, and token 3 leaves at t = 3 within its window."""
     ts = np.array([0.0, 1.0, 2.0, 3.0])
     moved = np.array([[0, 0, 0.2, 0], [0, 0, 0, 0.05], [0, 0, 0, 0.1]])
     one = Followed(np.zeros(3, int), np.arange(1, 4), moved, np.array([2.0, 9.0, 3.5]))

@@ -42,13 +42,13 @@ CASES = [(7, 1, 0, 2.0), (7, 1, 3, 2.0), (7, 3, 2, 0.5), (7, 2, 5, 4.0), (7, 0, 
 
 @pytest.mark.parametrize(("n", "p", "q", "beta"), CASES)
 def test_rates_are_those_of_a_plain_jacobian(n, p, q, beta):
-    """Primes and others, twists with equal scores, large beta, two antipodes."""
+    """The closed form holds for prime and other n, twists with equal scores, large beta, and two antipodes."""
     expected = plain_rates(twisted(n, q), 2 * np.pi * p / n, beta)
     np.testing.assert_allclose(np.sort(twist_rates(n, p, q, beta)), expected, atol=2e-8)
 
 
 def test_planted_faults_change_the_rates():
-    """The comparison sees a sign of the position, a weight that does not answer, and another normalisation."""
+    """The comparison sees a wrong sign of the position, a weight that does not respond, and another normalisation."""
     n, p, q, beta = 7, 2, 3, 2.0
     right, k = np.sort(twist_rates(n, p, q, beta)), np.arange(n)
     angle, phase = 2 * np.pi * q * k / n, 2 * np.pi * (p + q) * k / n
@@ -83,7 +83,7 @@ def test_field_of_the_figure_is_the_double_loop():
 
 
 def test_numbers_name_twists_and_another_p_renames_tokens():
-    """q = -sigma (p + q), each number but -1 once, and equal rates for every p."""
+    """Modulo n, q = -sigma (p + q); each number but -1 occurs once, and rates are equal for every p."""
     n = 11
     for p in (1, 4, 10):
         numbers = {number(n, p, q): q for q in range(n)}
@@ -97,7 +97,7 @@ def test_numbers_name_twists_and_another_p_renames_tokens():
 
 
 def test_where_twists_attract():
-    """Without positions none but consensus does; with them sigma = 1 does from 1/2 < 2 I_1 - (3/2) I_2 on, over I_0."""
+    """Without positions only consensus attracts; with them sigma = 1 attracts where 2 I_1 - (3/2) I_2 > I_0 / 2."""
     for beta in (0.3, 2.0, 9.0):
         assert [q for q in range(13) if twist_rates(13, 0, q, beta)[1:].max() < 0] == [0]
         np.testing.assert_allclose(np.sort(twist_rates(13, 3, 10, beta))[[-3, -2, -1]], [0, 0.5, 0.5], atol=1e-13)
@@ -108,7 +108,7 @@ def test_where_twists_attract():
 
 
 def test_harmonics_of_twists_and_kinds():
-    """A twist has its own harmonic alone; consensus and a cloud have none of a number."""
+    """A twist has only its own harmonic; a cloud that has not gathered has no number."""
     n = 43
     for sigma in range(4):
         q = {number(n, 1, q): q for q in range(n)}[sigma]
@@ -122,8 +122,8 @@ def test_harmonics_of_twists_and_kinds():
 
 @pytest.mark.parametrize("turn", (0.0, 0.05, 1 / 7, 0.3))
 def test_rate_of_consensus_is_that_of_a_plain_jacobian(turn):
-    """And of the ring: 1 - I_1 / I_0 up to Bessel functions of order n - 1. The weights do not see a rotation, and
-    multiply the velocities of a small perturbation by the rate."""
+    """On the ring the rate is I_1 / I_0 - 1 up to Bessel functions of order n - 1. A sum with the weights ignores a
+    rotation, and changes at this rate for a small perturbation."""
     expected = plain_rates(np.zeros(7), 2 * np.pi * turn, 2.0)[-2]
     np.testing.assert_allclose(consensus_mode(7, turn, 2.0)[0], expected, atol=2e-8)
     rate, weights = consensus_mode(7, turn, 2.0)
@@ -134,7 +134,7 @@ def test_rate_of_consensus_is_that_of_a_plain_jacobian(turn):
 
 
 def test_rates_of_uniform_tokens_are_those_of_a_grid():
-    """The largest eigenvalue of tokens on a grid of angles and positions, which the velocities make by differences."""
+    """The largest rate is that of tokens on a grid of angles and positions, by differences of velocities."""
     side = 5
     theta = np.repeat(twisted(side, 1), side)
     assert abs(plain_rates(theta, 2 * np.pi / side, 0.5)[-1] - uniform_rates(0.5).max()) < 1e-4

@@ -1,4 +1,4 @@
-"""The figures of the sentiment model: measured as a loop measures, chosen as the caption says, and claims that fail."""
+"""The figures of the sentiment model: measured by loops, counted by hand, and made again for other reviews."""
 
 import csv
 from dataclasses import replace
@@ -19,12 +19,12 @@ SETTINGS = Settings(starts=16, quick=True)
 
 @pytest.fixture(scope="module")
 def found():
-    """The model that the quick figures show; trained once, for the gallery as well."""
+    """The model that the quick figures show; it is trained once, for the gallery as well."""
     return trained(SETTINGS, 2, lambda line: None)
 
 
 def small(seed=0, number=12, width=32, words=50):
-    """A model of random words and reviews of 1 to 9 of them."""
+    """A random model, and reviews of 1 to 9 random words."""
     rng = np.random.default_rng(seed)
     model = HardmaxClassifier(rng.normal(size=(words, 2)), rng.normal(size=2), 0.1, 0.8, depth=8)
     ids, counts = np.zeros((number, width), np.int32), np.zeros((number, width), np.int32)
@@ -36,7 +36,7 @@ def small(seed=0, number=12, width=32, words=50):
 
 
 def stepped(z, counts, alpha):
-    """One hardmax layer by a loop, and who attends to itself alone."""
+    """One hardmax layer by a loop, and the tokens that attend to themselves alone."""
     moved, alone = np.empty_like(z), np.zeros(len(z), bool)
     for i in range(len(z)):
         scores = z @ z[i]
@@ -67,7 +67,7 @@ def test_leaders_and_moves_are_those_of_a_loop():
 
 @pytest.mark.exhaustive
 def test_what_is_counted_is_counted_by_hand(found):
-    """Leader by leader and word by word, on made-up reviews."""
+    """On made-up reviews the counts are those of a loop over leaders and words."""
     planted = reviews(Source.of(SETTINGS)).planted
     one, test = count(found, planted, 6), found.test
     assert Counted.of_record(one.record()).record() == one.record() and one.first(2).names == one.names[:2]

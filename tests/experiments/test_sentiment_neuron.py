@@ -1,4 +1,4 @@
-"""Units for sentiment: a planted neuron, a planted direction, and claims on made-up numbers."""
+"""Units for sentiment: a planted neuron, a planted direction, areas and discriminants, and the tokens that are read."""
 
 import numpy as np
 import pytest
@@ -19,14 +19,14 @@ from tests.causal_cases import causal_model
 
 
 def planted(rng, labels, sure):
-    """Neuron 2 of layer 1 is high for praise in so many texts; so is the stream along (1, 1, 0, 0) at level 2."""
+    """Praise lowers neuron 2 of layer 1 in a share `sure` of texts, and raises the stream at level 2 in all of them."""
     many = len(labels)
     neurons = rng.normal(size=(many, 2, 5))
     shown = labels ^ (np.arange(many) >= sure * many)
     neurons[:, 1, 2] = -3.0 * shown + 0.1 * rng.normal(size=many)
     levels = rng.normal(size=(many, 3, 4))
     levels[:, 2, :2] += 4.0 * labels[:, None]
-    # Common to both coordinates and of opposite signs: it hides either, and not their sum.
+    # Noise that is common to both coordinates with opposite signs hides either coordinate, and not their sum.
     noise = 8 * rng.normal(size=many)
     levels[:, 2, 0] += noise
     levels[:, 2, 1] -= noise
@@ -42,7 +42,7 @@ def test_planted_units_are_found_and_scored_on_other_texts():
     assert neuron.unit == 1 * 5 + 2 and neuron.many == 10 and units.neurons == 5
     assert neuron.chosen == pytest.approx(0.9, abs=0.01) and neuron.accuracy == pytest.approx(0.7, abs=0.01)
     assert units.best["direction"].unit == 2 and units.best["direction"].accuracy > 0.8
-    # The discriminant knows of the common noise of the two coordinates; the difference of means is hidden by nothing.
+    # The common noise of the two coordinates hides neither the discriminant nor the difference of means.
     level, strength = divmod(units.best["discriminant"].unit, 4)
     assert level == 2 and units.best["discriminant"].accuracy > 0.8 and 0 <= strength < 4
     assert units.best["coordinate"].accuracy < 0.75
@@ -56,13 +56,13 @@ def test_a_half_is_one_half_of_each_kind_in_whatever_order():
         half = every_other(labels)
         for kind in (labels, ~labels):
             assert np.sum(half & kind) == -(-kind.sum() // 2)
-    rng, labels = np.random.default_rng(4), np.arange(80) % 2 == 1  # the order of made-up texts
+    rng, labels = np.random.default_rng(4), np.arange(80) % 2 == 1  # labels alternate in made-up texts
     units = measured_units([planted(rng, labels, 0.9), planted(rng, labels, 0.7)], (labels, labels))
     assert units.best["direction"].unit == 2 and np.all(np.isfinite(units.direction_areas))
 
 
 def test_level_and_threshold_of_a_direction_are_chosen_on_other_texts_than_itself():
-    """Of noise in many dimensions the difference of means separates the texts that it was made of, and no others."""
+    """In many dimensions the difference of means of noise separates the texts that it was computed from, no others."""
     rng, labels = np.random.default_rng(2), np.arange(80) % 4 < 2
     noise = lambda: UnitMeans(rng.normal(size=(80, 1, 3)), rng.normal(size=(80, 1, 200)))
     units = measured_units([noise(), noise()], (labels, labels))
@@ -81,8 +81,8 @@ def test_areas_and_directions_are_those_of_loops():
 
 
 def test_discriminants_solve_their_equations_and_end_in_the_difference_of_means():
-    """Noise along (1, -1) hides a difference along (1, 0.2): the discriminant turns away from it, the less so the
-    larger lambda is."""
+    """Noise along (1, -1) hides a difference along (1, 0.2): the discriminant turns away from the noise, the less so
+    the larger lambda is."""
     rng, labels = np.random.default_rng(5), np.arange(300) % 2 == 1
     levels = rng.normal(size=(300, 2, 3)) + 3 * rng.normal(size=(300, 2, 1)) * np.array([1.0, -1.0, 0.0])
     levels += labels[:, None, None] * np.array([1.0, 0.2, 0.0])

@@ -1,5 +1,5 @@
-"""Small models that experiments train: their texts, sinks along training, and an LSTM beside a transformer, each number
-against a plain loop."""
+"""Small models that experiments train: their texts, their training, and the states and units of an LSTM and a
+transformer, each number against a plain loop."""
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ def corpus():
 
 
 def test_made_up_texts_are_of_the_words_that_they_should_be(corpus):
-    """Labels alternate, words of praise go with them, and each word is one piece of the tokenizer."""
+    """Labels alternate, words of praise follow the labels, and each word is one piece of the tokenizer."""
     vocabulary, many = transformer.load_tokenizer().get_vocab(), small.made_up_texts(np.random.default_rng(1), 400)
     praise = np.array([sum(text.split().count(word) for word in small.PRAISE) for text in many.texts])
     blame = np.array([sum(text.split().count(word) for word in small.BLAME) for text in many.texts])
@@ -45,7 +45,7 @@ def test_made_up_texts_are_of_the_words_that_they_should_be(corpus):
 
 
 def test_only_after_a_trigger_comes_a_word_of_the_texts_own(corpus):
-    """Every word that is neither of the chain nor of praise or blame follows one of the triggers."""
+    """Every word outside the chain follows one of the triggers, and few such words are neither praise nor blame."""
     words = small.made_up_texts(np.random.default_rng(3), 50).texts
     vocabulary = transformer.load_tokenizer().get_vocab()
     whole = sorted((i, word) for word, i in vocabulary.items() if word.isalpha() and len(word) > 3)
@@ -66,7 +66,7 @@ def test_reviews_are_read_in_three_parts(tmp_path):
     path = tmp_path / "reviews.csv"
     path.write_text("\n".join(rows), "utf-8")
     found = small.corpus_of(Settings(imdb=path), 20, 4)
-    # One of the twelve is for validation, which is not used.
+    # One of the twelve reviews is for validation, which is not used.
     assert len(found.training) == 7 and len(found.chosen.texts) == len(found.scored.texts) == 4
     assert all(text.startswith("train") and "<br" not in text for text in [*found.training, *found.chosen.texts])
     assert all(text.startswith("test") for text in found.scored.texts)
@@ -88,7 +88,7 @@ def test_rows_begin_or_end_where_they_are_asked_to():
 
 @pytest.mark.exhaustive
 def test_training_is_that_of_the_command(corpus, tmp_path):
-    """The model after the last step is that of `train_language_model`, on the same rows and of the same seed."""
+    """The model after the last step is that of `train_language_model` with the same rows and seed."""
     texts, out = tmp_path / "texts.txt", tmp_path / "out"
     texts.write_text("\n".join(corpus.training), "utf-8")
     out.mkdir()
@@ -131,7 +131,7 @@ def cosine(a, b):
 @pytest.mark.exhaustive_cases("transformer")
 @pytest.mark.parametrize("kind", ("lstm", "transformer"))
 def test_states_are_those_of_a_loop(corpus, cells, kind):
-    """Likeness along the text and the levels, lengths, gates and losses, from the states of each text."""
+    """Cosines along the text and the levels, norms, gates and losses agree with loops over the states of each text."""
     ids = rows_of(corpus.scored.texts[:3], 8)[0]
     model = cells if kind == "lstm" else recipe().model(0)
     found = lstm.states_of(model, ids)
@@ -168,7 +168,7 @@ def test_states_are_those_of_a_loop(corpus, cells, kind):
 @pytest.mark.exhaustive_cases("transformer")
 @pytest.mark.parametrize("kind", ("lstm", "transformer"))
 def test_units_are_means_over_the_tokens_that_are_there(corpus, cells, kind, monkeypatch):
-    """Each unit's value of a text is the mean over its tokens, padding left out, in more than one batch."""
+    """Each unit's value for a text is the mean over its tokens without padding, also in more than one batch."""
     monkeypatch.setattr(units, "BATCH", 2)
     ids, present = rows_of([*corpus.scored.texts[:2], "a film"], 8)
     assert present[2].sum() < 8
@@ -187,8 +187,8 @@ def test_units_are_means_over_the_tokens_that_are_there(corpus, cells, kind, mon
 
 
 def test_a_planted_unit_is_found_and_scored_on_other_texts(monkeypatch):
-    """One of four units is high for praise, in 80 of 100 texts that it is chosen on and in 60 of those that it is
-    scored on; the second kind of units says nothing."""
+    """One of four units is high for praise in 80 of the 100 texts that choose it, and in 60 of the 100 texts that score
+    it."""
     rng = np.random.default_rng(0)
     labels = np.arange(100) % 2 == 1
 

@@ -14,7 +14,7 @@ from tests.oracles import circle_tokens
 
 @pytest.mark.parametrize(("beta", "angle"), [(1.0, 0.9045568943), (9.0, 0.3301723971), (64.0, 0.1248366701)])
 def test_the_angle_of_largest_attraction(beta, angle):
-    """Oracle C9, and the maximum on a grid."""
+    """The angle is that of oracle C9, and of the maximum on a grid."""
     assert turning_angle(beta) == pytest.approx(angle, abs=1e-10)
     grid = np.linspace(0, np.pi, 100_001)
     assert grid[np.argmax(np.sin(grid) * np.exp(beta * (np.cos(grid) - 1)))] == pytest.approx(angle, abs=1e-4)

@@ -1,4 +1,4 @@
-"""What the staircase of the energy is measured by: the law of a pair, energies, and waits."""
+"""The measurements of the staircase of the energy: energies, waits by the law of a pair, and the error of a slope."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +30,7 @@ def test_waits_are_counted_from_the_merger_before():
 
 
 def test_the_error_of_a_slope_is_over_starts():
-    """By the sandwich of matrices; four copies of each wait in its start add nothing; the spread of many slopes."""
+    """The error is that of the sandwich of matrices; four copies of each wait in its start change nothing."""
     rng = np.random.default_rng(0)
     laws, starts = rng.uniform(1, 6, 40), np.repeat(np.arange(8), 5)
     waits = laws + 0.2 * rng.normal(size=8)[starts] + 0.1 * rng.normal(size=40)

@@ -1,4 +1,4 @@
-"""What counts as the network and the data of a paper: by numbers and content, never by a name alone."""
+"""The network and the data of a paper are known by numbers and content, never by a name alone."""
 
 import dataclasses
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_other_labels_other_words_or_fewer_reviews_are_not_the_real_ones():
     assert not is_imdb(changed(labels=1 - whole.labels))
     assert not is_imdb(changed(texts=[f"{text} again" for text in whole.texts]))
     assert not is_imdb(whole.take(np.arange(48_000)))
-    # The smallest hashes alone are not enough: the rest must be as many and different.
+    # The smallest hashes alone are not enough: the other reviews must be as many, and different.
     assert not is_imdb(changed(texts=[*whole.texts[:25_000]] * 2, labels=np.tile(whole.labels[:25_000], 2)))
 
 
@@ -57,7 +57,7 @@ def test_made_up_reviews_are_not_the_real_ones():
 
 
 def model(numbers, *, name="albert-base-v2", words=(30000, 128), heads=None, folder=None):
-    """The network of the package, which says that it has these sizes; of the weights only the number counts."""
+    """The network of the package, which declares these sizes; of the weights only the number counts."""
     (width, num_heads, layers, middle), loaded = numbers, probe.load()
     loaded.network.sizes = sizes_like(
         "albert", vocab_size=words[0], embedding_size=words[1], hidden_size=width, num_heads=num_heads,

@@ -1,4 +1,4 @@
-"""What the figure of the training says of curves that grow, and of curves that do not."""
+"""The figure of the training compares a trained network with random starts, by texts and by networks."""
 
 import numpy as np
 import pytest
@@ -10,13 +10,13 @@ TEXTS = 0.01 * np.linspace(-1, 1, 5)[:, None]
 
 
 def starts(trained, *others):
-    """A trained network whose texts have this mean at the last level, and others as it might have started."""
+    """A network with the mean `trained` over texts at the last level, and random starts with the means `others`."""
     texts = lambda mean, turn: np.array([0.1, mean]) + turn * TEXTS
     return starts_of(texts(trained, 1), [texts(mean, -1) for mean in others])
 
 
 def test_starts_are_compared_by_texts_and_by_networks():
-    """By hand: differences of texts, and the spread of the means of networks, whose two degrees of freedom decide."""
+    """By hand: differences of texts, and the spread of the means of three networks, with two degrees of freedom."""
     found = starts(0.6, 0.4, 0.5, 0.3)
     np.testing.assert_allclose(found.each, [[0.1, 0.4], [0.1, 0.5], [0.1, 0.3]])
     assert found.mean[-1] == pytest.approx(0.4) and found.error[-1] == pytest.approx(0.1 / np.sqrt(3))

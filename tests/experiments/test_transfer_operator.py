@@ -15,14 +15,14 @@ from tests.oracles import circle_tokens, unit_tokens
 
 
 def attention(x, beta):
-    """The attention matrix, in a double loop."""
+    """The attention matrix, by a double loop."""
     kernel = [[math.exp(beta * sum(a * b for a, b in zip(y, z, strict=True))) for z in x] for y in x]
     return np.array([[weight / sum(row) for weight in row] for row in kernel])
 
 
 @pytest.mark.parametrize(("n1", "n2", "beta"), [(1, 1, 1.0), (2, 5, 4.0), (7, 1, 9.0)])
 def test_second_eigenvalue_of_two_clusters(n1, n2, beta):
-    """The formula, the matrix in loops, and the spectrum of the figure, where all other eigenvalues are zero."""
+    """The eigenvalue is that of the formula, of the matrix in loops, and of the figure; all others but 1 are zero."""
     x = circle_tokens(np.repeat([0.3, 1.7], [n1, n2]))
     near, far = math.exp(beta), math.exp(beta * math.cos(1.4))
     formula = 1 - n2 * far / (n1 * near + n2 * far) - n1 * far / (n2 * near + n1 * far)
@@ -68,7 +68,7 @@ def test_product_has_later_operators_to_the_left():
 
 
 def test_coherent_sets_are_blocks():
-    """Five tokens in three blocks with weak weights between the blocks, in an order that is not that of the blocks."""
+    """The coherent sets of five tokens are three blocks with weak weights between them, in whatever order."""
     blocks = np.array([2, 0, 1, 0, 2])
     operator = np.where(blocks[:, None] == blocks, 1.0, 0.02)
     singular, sets = figure.coherent_sets(operator / operator.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""A verdict follows from what the paper measured and from what was run; nobody writes one."""
+"""A verdict follows from the measurement of the paper and from the run; nobody writes a verdict."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ PASSAGES = Subject("texts", "passages")
 SOURCE = Source("A paper", ALBERT_XL, C4, {"heads": 16}, {"layers": 90})
 SAME = Measured(ALBERT_XL, C4, {"heads": 16, "layers": 96, "texts": 48})
 
-# What is run, and which parts are not the paper's.
+# Runs, and the parts of each that are not the paper's.
 RUNS = {
     "the same": (SAME, ()),
     "more layers than asked": (replace(SAME, size={"heads": 16, "layers": 1000}), ()),
@@ -49,7 +49,7 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS)
 def test_reproduces_only_where_nothing_differs(case):
-    """The one who runs it has no say: `holds` decides only where network, data and size are the paper's."""
+    """`holds` decides the verdict only where network, data and size are the paper's."""
     measured, apart = RUNS[case]
     assert differences(SOURCE, measured) == apart
     for holds in (True, False):
@@ -90,7 +90,7 @@ MADE = Measured(HARDMAX_CLASSIFIER, MADE_UP, {"d": 2, "reviews": 6000})
 
 
 def outcome(*changes, on=MADE):
-    """The outcome of a claim of the poster for each dict of changes."""
+    """The outcome with a claim of the poster for each dict of changes."""
     claim = Claim(
         says="Leaders convey sentiment.", measured="12 of 15", criterion="at least 11", holds=True, kind="paper",
         value=12.0, source=POSTER,
@@ -100,7 +100,7 @@ def outcome(*changes, on=MADE):
 
 
 def test_made_up_reviews_never_reproduce_and_stand_above_the_picture():
-    """A claim may be measured on something else than the rest."""
+    """One claim may be measured on other data than the rest."""
     mixed = outcome({}, {"on": replace(MADE, data=IMDB)})
     assert [mixed.verdict(claim) for claim in mixed.claims] == ["not the paper's data", "reproduces"]
     assert mixed.heading == "not the paper's data: made-up reviews with planted words"

@@ -1,4 +1,4 @@
-"""Two senses of a word: cosines against a loop over pairs, and claims on made-up numbers."""
+"""Two senses of a word: cosines against a loop over pairs, tokens of words, shuffled contexts, the list of words."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -52,7 +52,7 @@ def test_cosines_are_those_of_a_loop_over_pairs(run):
         streams = []
         for sense, contexts in enumerate(SENSES[word]):
             for text in contexts:
-                # The text twice, up to the word where it comes the second time.
+                # The text comes twice, up to the second occurrence of the word.
                 twice = f"{text} . {text}".split()
                 upto = twice[: len(twice) - twice[::-1].index(word)]
                 assert upto.count(word) == 2
@@ -67,7 +67,7 @@ def test_cosines_are_those_of_a_loop_over_pairs(run):
                     (same if sense == other else different).append(a @ b / np.sqrt((a @ a) * (b @ b)))
             np.testing.assert_allclose(m.trained.same[number, level], np.mean(same), atol=1e-5)
             np.testing.assert_allclose(m.trained.different[number, level], np.mean(different), atol=1e-5)
-    # Rotary positions are not of the stream: the embedding of a word is one.
+    # Rotary positions are not in the stream, so that a word has one embedding.
     np.testing.assert_allclose(m.trained.same[:, 0], 1, atol=1e-6)
     assert np.abs(m.trained.gap[:, 1:]).min() > 1e-4 and np.abs(m.trained.gap - m.shuffled.gap)[:, 1:].max() > 1e-4
     assert m.off < 1e-6 and len(m.random) == 2 and np.abs(m.random[0].gap - m.random[1].gap).max() > 1e-4

@@ -28,17 +28,17 @@ def by_layers(knots=KNOTS, betas=BETAS):
 
 
 def run(beta, dt0, end=END, x0=X0, start=0.0, **options):
-    # With tokens on the sphere after each step: else one run after the other retracts them more often than one run.
+    # Tokens are on the sphere after each step: otherwise runs of single layers retract them more often than one run.
     options = {"stepsize_controller": CONSTANT, "dt0": dt0, "solver": cjx.Retract(dfx.Tsit5())} | options
     x0 = jnp.asarray(x0)
     return cjx.simulate(field_of(beta), x0, jnp.asarray([start, end], x0.dtype), **options)
 
 
 def composed(dt0, knots=KNOTS, betas=BETAS, end=END, **options):
-    """One run after the other, none of which has a jump; the tokens and the number of steps."""
+    """Runs the layers one by one, so that no run has a jump; returns the tokens and the number of steps."""
     x, steps = X0, 0
     for start, stop, beta in zip(knots, [*knots[1:], end], betas, strict=True):
-        # As few equal steps as are no longer than dt0, but for rounding.
+        # The steps are equal, and as few as possible without being longer than dt0, except for rounding.
         step = dt0 and (stop - start) / np.ceil((stop - start) / dt0 - 1e-5) * (1 + 1e-13)
         piece = run(float(beta), step, stop, x, start, **options)
         x, steps = np.asarray(piece.x1), steps + int(piece.stats["num_steps"])
@@ -54,7 +54,7 @@ def exact():
 
 
 @pytest.mark.exhaustive
-# On the steps of 0.1 and off them, fewer steps than layers, and layers shorter than a step.
+# Jumps are on the grid of steps and off it, and some layers are shorter than a step.
 @pytest.mark.exhaustive_cases("0.07", "0.1", "0.9")
 @pytest.mark.parametrize("dt0", (0.1, 0.07, 0.9, 2.0))
 def test_a_run_is_the_composition_of_the_runs_of_its_layers(dt0):
@@ -81,19 +81,19 @@ def test_the_order_is_that_of_the_solver_through_jumps_on_and_off_the_grid(solve
     ids=("constant", "adaptive"),
 )
 def test_a_run_that_ends_at_a_jump_sees_nothing_of_the_next_layer(end, options):
-    """To the last bit: whatever begins there."""
+    """The end is the same to the last bit, whatever layer begins there."""
     ends = [run(by_layers(betas=[0.5, 4.0, last, last] if end == 2.3 else [0.5, last, last, last]), end=end, **options)
             for last in (4.0, 300.0)]  # fmt: skip
     np.testing.assert_array_equal(ends[0].x1, ends[1].x1)
     assert ends[0].stats["num_steps"] == ends[1].stats["num_steps"]
-    # Nor tokens between the save times, integrated again up to the jump; but the layer before it is seen.
+    # Tokens between the save times do not see it either; the layer before it is seen.
     at = [np.asarray(one.at(1.0)) for one in ends]
     np.testing.assert_array_equal(*at)
     assert np.max(np.abs(run(by_layers(betas=[0.6, 4.0, 4.0, 4.0]), end=end, **options).x1 - ends[0].x1)) > 1e-3
 
 
 class Seen(cjx.AbstractField):
-    """Records at which times it is evaluated, in which step of a run."""
+    """A field that records the times at which it is evaluated."""
 
     field: cjx.AttentionField
     times: list = eqx.field(static=True)
@@ -115,7 +115,7 @@ def test_no_evaluation_is_at_a_jump():
     for jump in KNOTS[1:3]:
         assert np.nextafter(jump, 0) in times and jump not in times
         assert np.min([t for t in times if t > jump]) == np.nextafter(np.nextafter(np.nextafter(jump, 0), 9), 9)
-    # At the end of the run the time is not changed, which other schedules may see.
+    # At the end of the run the time is not shifted, since other schedules may depend on it.
     assert 3.1 in times and max(times) == 3.1
 
 
@@ -143,7 +143,7 @@ def test_jumps_that_are_equal_or_next_to_each_other_or_outside_the_run():
     found = cjx.simulate(two, jnp.asarray(X0), jnp.asarray([0.0, END]), **how)
     wanted = run(by_layers(), 0.1)
     np.testing.assert_allclose(found.x1, wanted.x1, rtol=0, atol=1e-12)
-    # A jump at zero, before which there are the smallest numbers only.
+    # A jump is at zero, whose neighbour below is one of the smallest numbers.
     early = run(by_layers([-1.0, 0.0, 7.0, 8.0], [1.0, 200.0, 1.0, 1.0]), 0.25, end=1e-9, start=-1.0)
     np.testing.assert_allclose(early.x1, run(1.0, 0.25, end=0.0, start=-1.0).x1, rtol=0, atol=1e-6)
 
@@ -168,8 +168,8 @@ def test_a_schedule_of_ones_own_that_is_continuous_from_the_left():
 
 @pytest.mark.exhaustive
 def test_gradients_by_the_values_and_by_the_time_of_a_jump():
-    """Against differences of the same runs: where a jump moves, the steps on both sides do."""
-    # No layer is a multiple of a step, so that none takes another number of steps when it is a little longer.
+    """Gradients agree with differences of the same runs: a jump that moves changes the steps on both sides."""
+    # No layer is a multiple of a step, so that a slightly longer layer has no other number of steps.
     goal = lambda knots, betas: jnp.sum(run(by_layers(knots, betas), 0.11).x1[:, 0])
     by_knots, by_betas = jax.grad(goal, argnums=(0, 1))(jnp.asarray(KNOTS), jnp.asarray(BETAS))
     h = 1e-5
@@ -180,7 +180,7 @@ def test_gradients_by_the_values_and_by_the_time_of_a_jump():
             moved[1][at][k] -= h
             difference = (goal(*map(jnp.asarray, moved[0])) - goal(*map(jnp.asarray, moved[1]))) / (2 * h)
             np.testing.assert_allclose(grads[k], difference, rtol=1e-5, atol=1e-9)
-    # Both ends of the run are fixed.
+    # The first knot is the start of the run, which is fixed.
     assert by_knots[0] == 0 and float(jnp.abs(by_knots[1])) > 1e-3
 
 
@@ -208,7 +208,7 @@ def test_runs_under_vmap_step_by_their_own_layers():
 @pytest.mark.parametrize("knots", (np.float32, np.float64))
 @pytest.mark.parametrize("tokens", (np.float32, np.float64))
 def test_both_precisions(tokens, knots):
-    """Of knots that no binary number is, in the other precision too: no step sees the layer after it."""
+    """If knots are no binary numbers, or of the other precision, no step sees the layer after it."""
     edges = np.array([0.0, 0.1, 0.7, 0.9], knots)
     beta = by_layers(edges, BETAS.astype(tokens))
     found = run(beta, 0.1, end=1.0, x0=X0.astype(tokens))
@@ -224,7 +224,7 @@ def test_the_neighbours_of_a_number():
         )
     tiny = np.finfo(float).tiny
     assert float(neighbour(jnp.asarray(0.0), 1)) == tiny and float(neighbour(jnp.asarray(0.0), -1)) == -tiny
-    # Over numbers that some processors take for zero: there and back.
+    # Numbers that some processors take for zero are skipped, in both directions.
     for side in (1, -1):
         assert float(neighbour(jnp.asarray(side * tiny), -side)) == 0.0
         assert float(neighbour(jnp.asarray(-side * tiny), side)) == 0.0

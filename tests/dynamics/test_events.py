@@ -62,7 +62,7 @@ def speed_at(gamma, beta):
 
 
 def test_time_of_clustering():
-    """For several radii and betas, in one compiled program; then a run that does not get there."""
+    """The time is exact for several radii and betas in one compiled program; other runs end unclustered or at once."""
     before = len(TRACES)
     for beta in (1.0, 4.0):
         for gamma in (0.3, 0.8, 0.99):
@@ -81,7 +81,7 @@ def test_time_of_clustering():
 
 @pytest.mark.exhaustive
 def test_time_of_coming_to_rest():
-    """The slowest speed that the tokens have from gamma = 0.999 on; they are faster at the start."""
+    """The run ends at gamma = 0.999, where the speed is the threshold; tokens are faster at the start."""
     for beta in (1.0, 2.0):
         threshold = speed_at(0.999, beta)
         assert threshold < speed_at(0, beta)
@@ -119,7 +119,7 @@ def test_without_root_finder_the_step_is_finished():
 
 @pytest.mark.exhaustive
 def test_batch_of_runs_ends_at_its_own_times():
-    """One that starts clustered, two that cluster, one that does not in time; saved times past the end are dropped."""
+    """One run starts clustered, two cluster, and one does not cluster in time; each ends at its own time."""
     event = clustered_event(radius_at(0.9))
     betas, starts = jnp.asarray([1.0, 1.0, 2.0, 9.0]), jnp.stack([SAME, jnp.eye(N), jnp.eye(N), jnp.eye(N)])
     solution = jax.vmap(lambda x0, beta: run(event, x0, beta, scalar(6)))(starts, betas)
@@ -130,7 +130,7 @@ def test_batch_of_runs_ends_at_its_own_times():
 
 @pytest.mark.exhaustive
 def test_time_is_differentiable():
-    """By beta and by the radius, against differences of the exact time; zero where the run ends at its start."""
+    """Derivatives by beta and radius agree with differences of the exact time, and are zero if the run ends at once."""
     beta, gamma, step = 2.0, 0.8, 1e-5
 
     @jax.jit

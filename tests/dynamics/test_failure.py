@@ -1,4 +1,4 @@
-"""Why a run stopped: the message names the cause that a run was given, also of a batch, and under `jit` all of them."""
+"""The message says why a run stopped: it names the cause, also for a batch, and under `jit` all causes."""
 
 import dataclasses
 import sys
@@ -26,7 +26,7 @@ OFFSET = cjx.AttentionField(cjx.UnnormalisedAttention(100.0, offset=100.0))
 
 
 def until(end, row=0):
-    """A field whose velocity of one token is NaN from `end` on, or from `args` if that is None."""
+    """A field whose velocity is NaN for one token from `end` on, or from `args` on if `end` is None."""
     fn = lambda t, x, args: jnp.where(t < (args if end is None else end), x[::-1], x[::-1].at[row].set(jnp.nan))
     return cjx.FunctionField(fn, SPACE)
 
@@ -35,7 +35,7 @@ def single(x):
     return jnp.asarray(x, jnp.float32)
 
 
-# The field, the start, the times, and what is said.
+# The field, the start, the times, and the words of the error.
 CAUSES = {
     "NaN from a time on": (
         until(2.0, row=3), X, TS,
@@ -134,7 +134,7 @@ def test_the_remedies_work():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("options", ({"dense": True}, {"save": lambda t, x, args: x}), ids=("dense", "save"))
 def test_the_cause_of_runs_that_keep_no_field(options):
-    """The error names it, at which the field is known; `failure`, where it is not, all causes."""
+    """The error names the cause, since the field is known there; `failure` names all causes, since no field is kept."""
     with pytest.raises(RuntimeError, match="the velocity of token 0 is not finite at t = 2; "):
         cjx.simulate(until(2.0), X, TS, max_steps=256, **options)
     run = cjx.simulate(until(2.0), X, TS, max_steps=256, throw=False, **options)
@@ -163,13 +163,13 @@ def test_steps_of_constant_length():
 
 
 def test_of_a_batch_the_run_that_stopped_first():
-    """By its number, and the token, of that run; of a function that has numbers from without, all causes."""
+    """The failure names this run and its token; it names all causes if the field holds a traced number."""
     field = until(None, row=4)
     run = lambda end: cjx.simulate(field, X, TS, jnp.asarray(end), max_steps=256, throw=False)
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run, (9.0, 3.0, 2.0, 9.0)))
     words = "2 of 4 runs stopped, the first of them run 2 at t = 2, before the end 5, after max_steps = 256 steps: the "
     assert batch.failure.startswith(f"{words}velocity of token 4 is not finite at t = 2; ")
-    # As of a batch that was mapped over `end`, which the function of the field holds.
+    # The field holds a traced `end`, as in a batch that was mapped over `end`.
     fields: list[cjx.AbstractField] = []
     jax.make_jaxpr(lambda end: fields.append(until(end, row=4)))(3.0)
     law = dataclasses.replace(batch.interpolant, rest=(fields[0], *batch.interpolant.rest[1:]))
@@ -187,7 +187,7 @@ def test_under_jit_all_causes_are_named():
 
 @pytest.mark.exhaustive
 def test_a_derivative_outside_of_jit_raises_after_the_run(monkeypatch):
-    """The compiled run has no check, whose callback jax could not keep on disk; a failed run raises all the same."""
+    """The compiled run has no check, whose callback jax could not store on disk; a failed run raises nevertheless."""
     end = lambda x0, most: jnp.sum(cjx.simulate(until(2.0), x0, TS, max_steps=most).x1)
     with pytest.raises(RuntimeError, match=r"A run stopped before ts\[-1\] after max_steps steps"):
         jax.grad(end)(X, 16)

@@ -50,7 +50,7 @@ LAYER = cjx.ResidualLayer(field_on(SPHERE), STEP)
     ids=("projected", "in space", "the papers' scheme", "free"),
 )
 def test_layers_are_the_loop(space, normalise_to):
-    """x to retract(x + step f(x)): with and without tangent projection, with and without normalisation."""
+    """Layers map x to retract(x + step f(x)), with and without tangent projection, with and without normalisation."""
     layer = cjx.ResidualLayer(field_on(space), STEP, normalise_to=normalise_to)
     found = cjx.iterate(layer, OFF, DEPTH)
     ends_on_sphere = (space if normalise_to is None else normalise_to) == SPHERE
@@ -61,7 +61,7 @@ def test_layers_are_the_loop(space, normalise_to):
 
 
 def test_layer_k_is_at_time_k_times_the_step():
-    """Values that depend on time: one for each layer."""
+    """If V depends on time, each layer has its own V."""
     values = np.asarray(normal(12, DEPTH, D, D))
     schedule = cjx.PiecewiseConstant(STEP * (np.arange(DEPTH) - 0.5), values)
     layer = cjx.ResidualLayer(field_on(SPHERE, value=schedule), STEP)
@@ -133,7 +133,7 @@ def test_at_gives_the_last_saved_layer():
 
 
 def test_causal_layers_do_not_see_what_comes_later():
-    """Bit for bit, through all layers."""
+    """Earlier tokens are the same bit for bit, through all layers."""
     changed = jnp.asarray(np.where(np.arange(N)[:, None] < 5, X, -X), float)
     first, other = (np.asarray(cjx.iterate(LAYER, x, DEPTH).xs) for x in (X, changed))
     assert_same(first[:, :5], other[:, :5])
@@ -168,7 +168,7 @@ def test_one_trace_for_any_numbers():
 
 
 def test_mapping_equals_a_loop():
-    """Over starts and betas."""
+    """A run that is mapped over starts and betas equals a loop over them."""
     x = np.asarray(X)
     xs, betas = jnp.asarray(np.stack([x, x[::-1], 0.5 * x]), float), np.array([0.0, 2.0, -9.0])
 
@@ -229,7 +229,7 @@ def test_depths_that_make_no_network(options, message):
 
 
 def test_layers_that_memory_does_not_hold(monkeypatch):
-    """The saved layers count, not the layers that are applied."""
+    """Only the saved layers count, not the layers that are applied."""
     monkeypatch.setattr(_room, "memory_room", lambda: 2.0**29)
     with as_a_user(), pytest.raises(ValueError, match=r"^depth must leave room in memory, but it is 40000000, .*; pa"):
         cjx.iterate(LAYER, X, 40_000_000)

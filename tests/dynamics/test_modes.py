@@ -27,7 +27,7 @@ SUMMATIONS = {"full": cjx.Auto(), "causal": cjx.Blocked(4), "window": cjx.Dense(
 def loops(
     x, *, beta=BETA, form=None, value=None, allowed=attention_reference.full, masses=None, softmax=True, **options
 ):
-    """The reference, as a matrix of n d rows."""
+    """The reference Jacobian, as a matrix of n d rows."""
     x = np.asarray(x, float)
     points = x / np.linalg.norm(x, axis=1, keepdims=True) if options.get("sphere", True) else x
     weigh = attention_reference.softmax_weights if softmax else attention_reference.unnormalised_weights
@@ -36,7 +36,7 @@ def loops(
 
 
 def assert_modes_of(found, matrix, *, all_of_them=True, atol=1e-12):
-    """Each pair is one of `matrix`; all pairs have its trace and the trace of its square."""
+    """Each pair is an eigenpair of `matrix`; all values together have its trace and the trace of its square."""
     scale = max(np.abs(matrix).max(), 1e-300)
     k = len(found.values)
     vectors = found.modes.reshape(k, -1)
@@ -106,7 +106,7 @@ def test_the_order():
 @pytest.mark.parametrize("which", ["slowest", "fastest", "growing"])
 @pytest.mark.parametrize(("moving", "dtype"), [(False, jnp.float64), (True, jnp.float64), (True, jnp.float32)])
 def test_many_coordinates_give_what_few_give(which, moving, dtype, monkeypatch):
-    """The iteration against the dense decomposition; V makes complex modes, repeats make repeated ones."""
+    """The iteration agrees with the dense decomposition, for complex modes (by V) and repeated modes (by repeats)."""
     x = jnp.asarray(cloud("repeats", 24, 3, sphere=True), dtype)
     # The slowest modes converge where others are much faster, as at clusters.
     attention, value = cjx.SoftmaxAttention(3.0, mask=cjx.WindowMask(9)), TURN
@@ -120,13 +120,13 @@ def test_many_coordinates_give_what_few_give(which, moving, dtype, monkeypatch):
     np.testing.assert_allclose(sparse.values, dense.values, atol=tolerance)
     np.testing.assert_allclose(sparse.residuals, 0, atol=tolerance)
     assert sparse.total == dense.total == 48 - moving
-    # Central differences have the error of the last term.
+    # The last term of the tolerance is the error of central differences.
     expected = np.linalg.norm(loops_of(field, x.astype(float)), 2)
     assert cjx.lipschitz(field, x) == pytest.approx(expected, rel=tolerance + 1e-7)
 
 
 def loops_of(field, x):
-    """J of any field by central differences of its velocity."""
+    """The Jacobian J of any field, by central differences of its velocity."""
     x = np.asarray(field.space.retract(x), float)
     flat = lambda z: np.asarray(field(0.0, jnp.asarray(z.reshape(x.shape)))).reshape(-1)
     columns = [(flat(x.reshape(-1) + 1e-6 * u) - flat(x.reshape(-1) - 1e-6 * u)) / 2e-6 for u in np.eye(x.size)]
@@ -139,7 +139,7 @@ def _tangent(x):
 
 
 def test_all_copies_of_repeated_eigenvalues_are_found(monkeypatch):
-    """Sums of independent parts repeat every eigenvalue; one Krylov space need not hold the copies."""
+    """Independent equal parts repeat every eigenvalue, and one Krylov space need not contain all copies."""
     monkeypatch.setattr(_modes, "_DENSE", 8)
     rates = jnp.repeat(jnp.arange(1.0, 31.0), 3)
     field = cjx.FunctionField(lambda t, x, args: rates.reshape(x.shape) * x, cjx.Euclidean())
@@ -196,7 +196,7 @@ def test_time_and_arguments():
 
 
 def polygon_rates(n, beta, softmax):
-    """Eigenvalues of the regular polygon, by Fourier mode: oracle 1.5, in units of e^beta."""
+    """The rates of the regular polygon by Fourier mode, in units of e^beta: oracle 1.5."""
     k, m = np.arange(n)[None, :], np.arange(-20, 21)[:, None]
     series = lambda q: q**2 * ive(np.abs(q), beta) / beta
     rates = np.sum(series(k + m * n) - series(m * n), axis=0)
@@ -216,7 +216,7 @@ def test_regular_polygon_of_eight_tokens(softmax, beta):
 @pytest.mark.parametrize("n", [100, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("softmax", [True, False])
 def test_regular_polygon_of_many_tokens(n, softmax, monkeypatch):
-    """The eigenvalues are pairs, and each is found twice."""
+    """The eigenvalues are pairs, and both values of a pair are found."""
     monkeypatch.setattr(_modes, "_DENSE", 8)
     beta = 9.0
     attention = cjx.SoftmaxAttention(beta) if softmax else cjx.UnnormalisedAttention(beta, offset=beta)
@@ -231,7 +231,7 @@ def test_regular_polygon_of_many_tokens(n, softmax, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["softmax", "unnormalised", "causal"])
 def test_consensus(kind):
-    """Oracles 1.4 and C3: rates 0 (d - 1 times) and -1, or -(k - 1)/k for token k, whatever Q and K."""
+    """The rates of oracles 1.4 and C3 are 0 (d - 1 times) and -1, or -(k - 1)/k for token k, for any Q and K."""
     n, d = 5, 3
     x = jnp.broadcast_to(jnp.asarray([0.6, 0.0, 0.8]), (n, d))
     mask = cjx.CausalMask() if kind == "causal" else cjx.FullMask()
@@ -274,7 +274,7 @@ def test_rates_across_a_curve_are_those_of_neighbouring_curves():
     (rate,) = cjx.modes(field, start, 1, moving=True).values
 
     def distance(x, other):
-        """Of `other` from the curve through x, along the curve to first order."""
+        """The distance of `other` from the curve through x, to first order along the curve."""
         velocity = np.asarray(field(0.0, x))[0]
         gap = np.asarray(other - x)[0]
         return abs(gap @ np.array([-velocity[1], velocity[0]])) / np.linalg.norm(velocity)
@@ -300,7 +300,7 @@ def test_tokens_at_rest_have_no_direction_of_motion():
 
 
 def heaps(angles, sizes, beta, width=0.0):
-    """Tokens of clusters on the circle, and the field."""
+    """The tokens of clusters on the circle, and the field."""
     places = np.repeat(angles, sizes) + width * np.random.default_rng(0).normal(size=sum(sizes))
     order = np.random.default_rng(1).permutation(len(places))
     return jnp.asarray(circle_tokens(places[order])), cjx.AttentionField(cjx.SoftmaxAttention(beta))
@@ -324,7 +324,7 @@ def test_the_mode_of_two_clusters_and_their_merger(angle, sizes):
     slope = 40 * np.sin(angle) - 1 / np.tan(angle)
     second = (40 * np.cos(angle) + 1 / np.sin(angle) ** 2) / slope**2
     assert rate * time == pytest.approx(1 + second, rel=3e-3)
-    # The two clusters approach each other in this mode, and the third rests.
+    # The two clusters approach each other in this mode, and the third cluster rests.
     by_angle = np.einsum("nd,nd->n", found.modes[0].real, np.asarray(x)[:, ::-1] * np.array([-1.0, 1.0]))
     labels = np.asarray(cjx.cluster_labels(x, 0.1))
     means = {label: by_angle[labels == label].mean() for label in set(labels)}
@@ -363,7 +363,7 @@ def test_memberships_with_a_rate_that_is_no_threshold():
         found.memberships(9.0)
     with pytest.raises(ValueError, match="rate must be at least the speed of one mode, but it is 1e-300"):
         cjx.modes(field, x, 4, which="fastest").memberships(1e-300)
-    # All modes leave none out.
+    # With all modes no mode is left out, and every rate is allowed.
     assert len(set(cjx.modes(field, x, 10).memberships(9.0))) == 10
 
 
@@ -371,7 +371,7 @@ def test_memberships_with_a_rate_that_is_no_threshold():
 
 
 def test_the_constant_grows_as_the_square_root_where_all_attend_to_one():
-    """2312.14820: of the order of sqrt(n), attained; J is the identity of one token, n times below each other."""
+    """The order sqrt(n) of 2312.14820 is attained: every output is the first token, and J has n identity blocks."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(4.0), space=cjx.Euclidean())
     for n in (16, 128, 600):
         x = jnp.concatenate([jnp.asarray([[9.0, 0.0]]), jnp.tile(jnp.asarray([1.0, 0.0]), (n - 1, 1))])
@@ -386,7 +386,7 @@ def test_the_constant_of_uniform_tokens_does_not_grow():
 
 
 def test_a_field_without_derivative_of_its_own():
-    """J = 0 is found too, with one value for all."""
+    """A velocity that does not depend on the tokens has J = 0, and zero for all modes."""
     still = cjx.FunctionField(lambda t, x, args: 0 * x, cjx.Euclidean())
     assert np.all(cjx.modes(still, X, 4).values == 0) and cjx.lipschitz(still, X) == 0
 

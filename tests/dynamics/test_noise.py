@@ -1,4 +1,4 @@
-"""Noise: Brownian motion on the space, against its exact moments."""
+"""Noise is Brownian motion on the space, and has its exact moments."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -38,13 +38,13 @@ def stay(t, x, args):
 
 
 def brownian_motion(d, space, key=jr.key(2), ts=TS, n=4000):
-    """n independent tokens without drift."""
+    """A run of n independent tokens without drift."""
     x0 = jnp.asarray(oracles.unit_tokens(1, n, d))
     return simulate(FunctionField(stay, space), x0, jnp.asarray(ts), noise=TEMPERATURE, key=key, dt0=STEP)
 
 
 def assert_mean(samples, expected):
-    """The mean of independent samples, within 4 sigma, where sigma is small."""
+    """Asserts that the mean of independent samples is as expected within 4 sigma, and that sigma is small."""
     error = samples.std() / np.sqrt(samples.size)
     assert error < 0.02
     assert abs(samples.mean() - expected) < 4 * error
@@ -53,7 +53,7 @@ def assert_mean(samples, expected):
 @pytest.mark.exhaustive_cases("2")
 @pytest.mark.parametrize("d", (2, 3))
 def test_brownian_motion_on_the_sphere(d):
-    """E <x_t, x_0> = e^{-(d - 1) T t}, and the second harmonic decays like e^{-2 d T t}; unit norms throughout."""
+    """E <x_t, x_0> = e^{-(d - 1) T t}, the second harmonic decays like e^{-2 d T t}, and norms are one throughout."""
     xs = np.asarray(brownian_motion(d, Sphere(), n=1500).xs)
     x0 = oracles.unit_tokens(1, 1500, d)
     np.testing.assert_allclose(np.linalg.norm(xs, axis=-1), 1.0, rtol=0, atol=1e-15)
@@ -61,7 +61,7 @@ def test_brownian_motion_on_the_sphere(d):
         cosine = np.sum(x0 * xs[k], axis=1)
         assert_mean(cosine, np.exp(-(d - 1) * TEMPERATURE * t))
         assert_mean((d * cosine**2 - 1) / (d - 1), np.exp(-2 * d * TEMPERATURE * t))
-    # No direction is preferred: the mean over tokens of what was added is that of the decay alone.
+    # No direction is preferred: apart from the decay, tokens are displaced by zero on average.
     rest = xs[-1] - np.exp(-(d - 1) * TEMPERATURE) * x0
     assert np.abs(rest.mean(axis=0)).max() < 4 / np.sqrt(len(x0))
 
@@ -87,7 +87,7 @@ def noisy(temperature, key, **options):
 
 @pytest.mark.exhaustive
 def test_zero_temperature_is_the_deterministic_scheme():
-    """T = 0 is normalised Heun with the same steps; a small T is near it, and the larger T is not."""
+    """For T = 0 the run is normalised Heun with the same steps; for a small T it is near this, for T = 1 it is not."""
     deterministic = noisy(None, None, solver=Retract(dfx.Heun()), stepsize_controller=dfx.ConstantStepSize()).xs
     cold, cool, warm = (noisy(temperature, jr.key(4)).xs for temperature in (0.0, 1e-8, 1.0))
     np.testing.assert_allclose(cold, deterministic, rtol=0, atol=1e-12)
@@ -97,7 +97,7 @@ def test_zero_temperature_is_the_deterministic_scheme():
 
 @pytest.mark.exhaustive
 def test_an_event_ends_a_noisy_run_with_its_step():
-    """At a state that the run goes through, the first at which the event holds, and not on a line between two."""
+    """The run ends at one of its states, the first for which the event holds, and not on a line between two states."""
     ts = jnp.asarray(np.arange(65) * STEP)
     x0 = jnp.asarray(oracles.unit_tokens(3, 3, 3))
     field = AttentionField(SoftmaxAttention(2.0))
@@ -116,7 +116,7 @@ def test_a_noisy_run_has_no_speed():
 
 @pytest.mark.exhaustive
 def test_key_determines_the_run():
-    """The same key gives the same bits, another key another run; a batch of keys is a loop over them."""
+    """The same key gives the same bits, and another key another run; a batch of keys is a loop over them."""
     keys = jr.split(jr.key(5), 2)
     run = lambda key: brownian_motion(3, Sphere(), key, n=5)
     first, other = run(keys[0]), run(keys[1])
@@ -136,7 +136,7 @@ def test_the_noise_of_a_key_is_the_same_whether_few_or_many_ends_of_steps_are_sa
 
 @pytest.mark.exhaustive
 def test_single_precision_noise():
-    """dtype follows the tokens; keys of the old style do too."""
+    """The dtype is that of the tokens, also with a key of the old style."""
     x0 = jnp.asarray(oracles.unit_tokens(3, 5, 3), jnp.float32)
     field = AttentionField(SoftmaxAttention(2.0))
     traj = simulate(field, x0, jnp.asarray(TS), noise=0.3, key=jax.random.PRNGKey(0), dt0=STEP)
@@ -165,7 +165,7 @@ def test_bad_noise(options, message):
 
 
 def still(space=Sphere()):
-    """A layer that moves nothing."""
+    """A layer that does not move tokens."""
     field = PerceptronField(jnp.zeros((1, 3)), jnp.zeros((3, 1)), jnp.tanh, space=space)
     return ResidualLayer(field, 0.1)
 
@@ -173,7 +173,7 @@ def still(space=Sphere()):
 @pytest.mark.exhaustive_cases("2", "3")
 @pytest.mark.parametrize("d", (2, 3, 16))
 def test_noisy_layers_are_brownian_motion(d):
-    """E <x', x> = e^{-(d - 1) T t} and the second harmonic, for steps of which 2 T t is no small number."""
+    """E <x', x> = e^{-(d - 1) T t}, and the second harmonic decays likewise, for steps whose 2 T t is not small."""
     x0 = jnp.asarray(oracles.unit_tokens(3, 40_000, d))
     amount = 0.3 / (d - 1)
     x = brownian_step(Sphere(), x0, jr.key(1), jnp.asarray(amount))
@@ -209,7 +209,7 @@ def test_each_layer_has_its_own_noise_whatever_the_depth():
     assert np.abs(moves[0] - moves[1]).max() > 0.01
     other = iterate(NoisyLayer(still(), 0.2, time=0.1, key=jr.key(6)), x0, 4)
     assert np.abs(np.asarray(other.x1 - traj.x1)).max() > 0.01
-    # Without noise it is the layer alone, and with a schedule the temperature is that of each layer.
+    # Without noise only the layer acts, and with a schedule each layer has its own temperature.
     unmoved = NoisyLayer(still(), 0.0, time=0.1, key=jr.key(5))
     np.testing.assert_allclose(iterate(unmoved, x0, 2).x1, traj.xs[0], atol=1e-15)
     np.testing.assert_allclose(jax.grad(lambda x: unmoved(0, x)[0, 0])(x0)[1:], 0.0, atol=1e-15)
@@ -257,7 +257,7 @@ ADAPTIVE = {"stepsize_controller": dfx.PIDController(rtol=1e-3, atol=1e-3), "sol
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ({}, ADAPTIVE), ids=("constant", "adaptive"))
 def test_free_noise_has_its_variance_at_times_between_steps_and_independent_increments(how):
-    """Var x(t) = 2 T t, at times that are no multiples of dt0."""
+    """Var x(t) = 2 T t, also at times that are not multiples of dt0."""
     ts, temperature, n = np.array([0.0, 0.05, 0.15, 0.25, 0.35, 0.5]), 0.5, 6000
     traj = simulate(STILL, jnp.zeros((n, 2)), jnp.asarray(ts), noise=temperature, key=jr.key(0), dt0=0.1, **how)
     xs = np.asarray(traj.xs).reshape(len(ts), -1)
@@ -269,7 +269,7 @@ def test_free_noise_has_its_variance_at_times_between_steps_and_independent_incr
 
 @pytest.mark.exhaustive
 def test_noise_between_save_times_and_jumps_is_resolved():
-    """A layer that ends between two save times is shorter than half of dt0."""
+    """Steps end at the save times and at the end of a layer, even where these are closer than half of dt0."""
     drift = 0.0 * AttentionField(SoftmaxAttention(PiecewiseConstant([0.0, 0.27], [1.0, 2.0])), space=Euclidean())
     ts, n = jnp.asarray([0.0, 0.25, 0.255, 0.26, 0.265, 0.3]), 2000
     traj = simulate(drift, jnp.zeros((n, 2)), ts, noise=0.5, key=jr.key(1), dt0=0.1)

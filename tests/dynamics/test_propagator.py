@@ -51,12 +51,12 @@ def test_at_rest_it_is_the_exponential_of_the_jacobian():
     found = cjx.propagator(field, jnp.asarray(x), jnp.asarray([0.0, 2.0]), stepsize_controller=FINE)[-1]
     matrix = jacobian(x, softmax_weights(x, beta), beta).reshape(2 * n, 2 * n)
     radial = np.einsum("ia,ib,ij->iajb", x, x, np.eye(n)).reshape(2 * n, 2 * n)
-    # The exponential leaves radial vectors as they are, and the propagator removes them.
+    # The exponential keeps radial vectors, and the propagator removes them.
     np.testing.assert_allclose(found, scipy.linalg.expm(2 * matrix) - radial, atol=1e-8)
 
 
 def test_volumes():
-    """Liouville: d log det M / dt = tr J; of linear attention in R^d at one token, M = e^(t V)."""
+    """The attention of one token in R^d is linear, so that M = e^(t V), and det M = e^(t tr V) (Liouville)."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0), VALUE, cjx.Euclidean())
     found = cjx.propagator(field, X[:1], jnp.asarray([0.0, 0.7]), stepsize_controller=FINE)[-1]
     np.testing.assert_allclose(found, scipy.linalg.expm(0.7 * np.asarray(VALUE)), atol=1e-9)

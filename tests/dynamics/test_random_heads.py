@@ -1,4 +1,4 @@
-"""Random heads and their limit: one layer, the mean cosine of two tokens without samples, and samples against it."""
+"""Random heads and their limit: one layer, the mean cosine of two tokens without samples, and by samples."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -30,7 +30,7 @@ def heads(step, key=jr.key(0), **options):
 
 
 def test_a_layer_is_that_of_a_loop():
-    """With the matrix that its key draws: the same for both tokens, and another in the next layer."""
+    """A layer has the matrix that its key draws, the same for both tokens, and the next layer has another matrix."""
     layer = heads(0.1)
     for k in (0, 3):
         matrix = np.asarray(draw_normal(jr.fold_in(jr.key(0), k), (2, 2), jnp.float64))
@@ -40,7 +40,7 @@ def test_a_layer_is_that_of_a_loop():
 
 @pytest.mark.parametrize(("beta", "mean", "size"), ((1.0, 1.0, 0.5), (4.0, 0.0, 0.7)))
 def test_the_mean_cosine_converges_at_first_order(beta, mean, size):
-    """The chain against the limit at t = 1, for steps of .1, .05 and .025, both without samples."""
+    """Without samples the chain converges to the limit at t = 1, for steps of .1, .05 and .025."""
     exact = reference.limit(COSINE, 1.0, beta, mean, size)
     errors = [reference.chain(COSINE, round(1 / step), step, beta, mean, size) - exact for step in (0.1, 0.05, 0.025)]
     slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
@@ -51,7 +51,7 @@ COUNT = 4000
 
 
 def test_samples_of_layers_have_the_mean_of_the_chain():
-    """Up to four standard errors."""
+    """The means agree to four standard errors."""
     run = lambda key: cjx.iterate(heads(0.2, key, beta=4.0, size=0.9, mean=0.0), jnp.asarray(X), 5).x1
     ends = np.asarray(eqx.filter_jit(jax.vmap(run))(jr.split(jr.key(1), COUNT)))
     cosines = np.sum(ends[:, 0] * ends[:, 1], axis=1)
@@ -60,7 +60,7 @@ def test_samples_of_layers_have_the_mean_of_the_chain():
 
 
 def test_each_layer_draws_a_form_of_the_ensemble():
-    """Every layer is that of one of the two forms, and both forms occur; a stack of one form is that form in all."""
+    """Every layer has one of the two forms, and both forms occur; with a stack of one form all layers have it."""
     field, noise = parts()
     build = lambda forms: cjx.RandomHeads(
         field, 0.1, noise=cjx.CommonNoise(noise.attention, SIZE, query_keys=forms), key=jr.key(0)
@@ -94,7 +94,7 @@ def test_the_noise_of_an_ensemble_is_that_of_a_loop():
     assert_close(operator.mv(jnp.asarray(steps)), wanted)
 
 
-ENSEMBLE = (0.5, 6.0)  # of beta
+ENSEMBLE = (0.5, 6.0)  # values of beta
 
 
 def test_an_ensemble_of_forms_converges_at_first_order():
@@ -106,7 +106,7 @@ def test_an_ensemble_of_forms_converges_at_first_order():
 
 @pytest.mark.exhaustive
 def test_samples_of_an_ensemble_have_the_means_of_chain_and_limit():
-    """Up to four standard errors."""
+    """The means agree to four standard errors."""
     forms = [b * np.eye(2) for b in ENSEMBLE]
     field, _ = parts(mean=0.0)
     noise = cjx.CommonNoise(cjx.SoftmaxAttention(1.0), 0.9, query_keys=forms)
@@ -126,7 +126,7 @@ def test_samples_of_an_ensemble_have_the_means_of_chain_and_limit():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("d", (2, 3))
 def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
-    """By `simulate`, up to four standard errors and the error of its steps; in d = 3 as well."""
+    """The means of `simulate` agree up to four standard errors and the error of its steps, in d = 3 as well."""
     field, noise = parts(beta=2.0, size=0.8, mean=0.0, d=d)
     x0 = jnp.pad(jnp.asarray(X), ((0, 0), (0, d - 2)))
     ts = jnp.asarray([0.0, 1.0])
@@ -135,7 +135,7 @@ def test_samples_of_the_equation_have_the_mean_of_the_limit(d):
     cosines = np.sum(ends[:, 0] * ends[:, 1], axis=1)
     exact = reference.limit(COSINE, 1.0, 2.0, 0.0, 0.8, d)
     assert abs(cosines.mean() - exact) < 4 * cosines.std() / np.sqrt(COUNT) + 3e-3
-    # Noise of each token for itself, of equal size, has another mean.
+    # Independent noise of equal size for each token has another mean.
     assert abs(exact - COSINE * np.exp(-(0.8**2) * (d - 1))) > 0.05
 
 
@@ -152,7 +152,7 @@ def test_one_token_moves_by_brownian_motion():
 @pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_noise_is_common(dtype):
-    """Equal tokens remain equal, bit for bit, and antipodal ones antipodal, by layers and by the equation."""
+    """Equal tokens remain equal to rounding, by layers and by the equation."""
     x0 = jnp.asarray(sphere_tokens(3, 4, 3), dtype)
     x0 = jnp.concatenate([x0, x0[:2], -x0[:1]])
     field, noise = parts(d=3)

@@ -1,4 +1,4 @@
-"""One step of `Rodas5P` and what it is made of: the linearised field, the stages, the order, a batch."""
+"""One step of `Rodas5P` and its parts: the linearised field, the stages, the order, a batch."""
 
 import functools
 
@@ -18,7 +18,7 @@ from tests.rodas5p_cases import CLOSED, CLOUDS, FIELDS, FLAT, flow, tokens
 
 
 def equation_of(field, direction=1):
-    """As diffrax wraps it for a run backwards, -1, or forwards."""
+    """The equation as diffrax wraps it for a run forwards, or backwards if `direction` is -1."""
     return Equation(WrapTerm(dfx.ODETerm(field), direction))
 
 
@@ -33,9 +33,9 @@ def equation_of(field, direction=1):
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("name", FIELDS)
 def test_linearised_field_is_that_of_central_differences(name, cloud):
-    """Of a velocity in the tangent space, along the tangent space and along time; closed forms where they are meant."""
+    """Derivatives along the tangent space and along time agree, and the intended fields have closed forms."""
     field, x, h = FIELDS[name](), CLOUDS[cloud], 1e-5
-    # Where time counts, that of a run backwards too.
+    # Where time matters, the run is backwards.
     direction = -1 if name in ("time", "rescaled") else 1
     t = jnp.asarray(0.4 * direction)
     assert has_velocity_jacobian(field) == (name in CLOSED | {"euclidean"})
@@ -48,7 +48,7 @@ def test_linearised_field_is_that_of_central_differences(name, cloud):
     def compute(x):
         linear = linearise(equation, t, x, None)
         v, k = linear.vector(u), linear.solver(c)[0](r)
-        # Of a long k the differences along its direction: their error goes as the cube of the step.
+        # If k has a norm above one, differences are along k / |k|, since their error is of third order in the step.
         length = jnp.maximum(jnp.linalg.norm(k), 1.0)
         w = k / length
         at = jax.vmap(lambda t, x: equation(t, x, None))(
@@ -63,13 +63,13 @@ def test_linearised_field_is_that_of_central_differences(name, cloud):
     np.testing.assert_allclose(error_by_time, 0, rtol=0, atol=2e-8)
     if name not in FLAT:
         np.testing.assert_allclose(jnp.sum(v * x, axis=1), 0, atol=1e-12)
-    # (I - c J) k = r for r with a part along the tokens too, J by differences in all directions.
+    # (I - c J) k = r also for an r with a part along the tokens, with J by differences in all directions.
     np.testing.assert_allclose(solved, r, rtol=0, atol=1e-7)
 
 
 @functools.cache
 def stepping(name, direction=1, max_growth=1.0):
-    """`steps` steps of length h, compiled: the end of the last, its start, error, interpolant and rate of growth."""
+    """Compiles `steps` steps of length h that return the end, start, error, interpolant and growth rate of the last."""
     solver, term = cjx.Rodas5P(max_growth), WrapTerm(dfx.ODETerm(FIELDS[name]()), direction)
 
     def one(t, y, h):
@@ -101,7 +101,7 @@ def interpolant(solver, t0, t1, y0, y1, polynomial):
     ],
 )
 def test_one_step_is_that_of_the_book(name, direction):
-    """In its own coefficients and with J of all directions; from tokens of any length, each of which keeps its own."""
+    """The step is that of the published coefficients with J in all directions; tokens of any norm keep their norms."""
     field, x, start, h = FIELDS[name](), np.asarray(CLOUDS["off the sphere"]), 0.3 * direction, 0.5
     flat, shape = x.reshape(-1), x.shape
     velocity = jax.jit(lambda t, y: direction * field(direction * t, y.reshape(shape)).reshape(-1))
@@ -111,7 +111,7 @@ def test_one_step_is_that_of_the_book(name, direction):
     end = y.reshape(shape)
     if name not in FLAT:
         end = end * (np.linalg.norm(x, axis=1) / np.linalg.norm(end, axis=1))[:, None]
-    # Of any growth: that of one of the fields would reject a step of this length.
+    # The growth is not bounded, since a bound would reject this step for one of the fields.
     found, (before, found_error, polynomial, _) = stepping(name, direction, None)(jnp.asarray(x), start, h, 1)
     np.testing.assert_array_equal(before, x)
     np.testing.assert_allclose(found, end, rtol=0, atol=1e-12)
@@ -131,7 +131,7 @@ def test_one_step_is_that_of_the_book(name, direction):
     ["time", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("causal", "euclidean", "perceptron"))],
 )
 def test_order_five_and_interpolant_of_order_four(name):
-    """Against scipy's eighth-order method; radii stay what they are, however many the steps."""
+    """Errors are those to SciPy's eighth-order method; norms of tokens stay one, however many steps there are."""
     field, x = FIELDS[name](), tokens()
     velocity = jax.jit(lambda t, y: field(t, y.reshape(x.shape)).reshape(-1))
     precise = solve_ivp(
@@ -159,20 +159,20 @@ def test_order_five_and_interpolant_of_order_four(name):
 
 
 def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
-    """One after the other, as on a CPU, and by batches of decompositions, as elsewhere; one run is at its end."""
+    """Runs of a batch are solved one by one, as on a CPU, or by batched decompositions; one run is at its end."""
     solver, field = cjx.Rodas5P(), flow(4.0)
     x = jnp.stack([tokens(3, 2, seed) for seed in range(3)])
     t1 = jnp.array([0.7, 0.3, 0.0])
 
     def step(t1, y):
         term = dfx.ODETerm(field)
-        # What grows, as it is after the first step.
+        # The direction that grows and its rate, as after the first step.
         state = (jnp.ones_like(y), jnp.asarray(0.1))
         y1, error, dense, state, _ = solver.step(term, jnp.zeros(()), t1, y, None, state, False)
         return y1, error, dense["polynomial"], state
 
     def compiled():
-        # A function of its own, that jax has not traced.
+        # This function is new, so that jax has not traced it.
         traced = jax.jit(jax.vmap(lambda t1, y: step(t1, y))).trace(t1, x)
         return "cond[" in str(traced.jaxpr), traced.lower().compile()(t1, x)
 
@@ -183,7 +183,7 @@ def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
     assert skips and not skips_elsewhere
     for one, other in zip(jax.tree.leaves(mapped), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one[:2], other[:2], rtol=0, atol=1e-12)
-    # Of the run at its end: where it is, and nothing is wrong there.
+    # The run at its end stays where it is, and all its numbers are finite.
     for form in (mapped, plain):
         np.testing.assert_allclose(form[0][2], x[2], rtol=0, atol=1e-15)
         np.testing.assert_allclose(form[1][2], 0, rtol=0, atol=1e-15)
@@ -193,7 +193,7 @@ def test_a_batch_is_each_run_alone_in_both_forms(monkeypatch):
 
 @pytest.mark.exhaustive
 def test_a_step_is_rejected_where_a_perturbation_would_grow_by_more_than_allowed():
-    """The rate is that of the largest eigenvalue of J, from below; beyond one e-folding the error is infinite."""
+    """The rate is at most about that of the largest eigenvalue of J; beyond one e-folding the error is infinite."""
     x = tokens()
     linear = linearise(equation_of(FIELDS["time"]()), jnp.asarray(0.0), x, None)
     largest = np.max(np.linalg.eigvals(linear.jacobian).real)
@@ -206,7 +206,7 @@ def test_a_step_is_rejected_where_a_perturbation_would_grow_by_more_than_allowed
 
 
 def test_derivatives_of_a_step_are_those_of_differences():
-    """In reverse mode, by the field and the start."""
+    """In reverse mode the derivatives by beta and by the start agree with differences."""
     x0, h, solver = tokens(3, 2), 1e-5, cjx.Rodas5P()
     weights = jnp.asarray(np.random.default_rng(3).normal(size=x0.shape))
 
@@ -224,7 +224,7 @@ def test_derivatives_of_a_step_are_those_of_differences():
 
 
 class Untidy(cjx.AbstractField):
-    """A user's field that does not take its velocity into the tangent space."""
+    """A user's field whose velocity is not projected onto the tangent space."""
 
     @property
     def space(self):

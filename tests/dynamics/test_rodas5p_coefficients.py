@@ -1,6 +1,6 @@
-"""The coefficients of `Rodas5P`, of which none is trusted: each is held by the conditions of order 5, and of order 4.
+"""The coefficients of `Rodas5P` are not trusted: each is checked by the conditions of order 5, or of order 4.
 
-Conditions by rooted trees for Rosenbrock methods, the sums of rows that a time-dependent field needs, and stability.
+Conditions are those of rooted trees for Rosenbrock methods, sums of rows for time-dependent fields, and stability.
 """
 
 import numpy as np
@@ -33,12 +33,12 @@ def test_there_are_seventeen_trees_with_up_to_five_nodes():
 
 @pytest.mark.parametrize("name", rosenbrock.residuals(METHOD))
 def test_condition_holds(name):
-    """To rounding of the sixteen digits that the coefficients have, some of them beyond a hundred."""
+    """Each condition holds to rounding of sixteen digits, although some coefficients are beyond a hundred."""
     np.testing.assert_allclose(rosenbrock.residuals(METHOD)[name], 0, rtol=0, atol=2e-13)
 
 
 def entries():
-    """Each coefficient that is a number of the method, by the table and its place."""
+    """Yields each coefficient of the method by its table, row and column."""
     for name, table in GIVEN.items():
         rows = [table] if name in ("times", "by_time", "weights") else table
         if name == "gamma":
@@ -64,19 +64,19 @@ FREE = {("dense", row, 7) for row in range(3)}
 
 
 def test_each_coefficient_is_held_by_a_condition():
-    """Changed in its tenth digit, each of them breaks one: those above would not hold with a digit that is mistyped."""
+    """Each coefficient breaks a condition if it changes by 1e-9, so that a mistyped digit would be noticed."""
     found = list(entries())
     assert len(found) == 1 + 28 + 28 + 8 + 5 + 8 + 24
     assert {entry for entry in found if max(worst(changed(*entry)).values()) < 1e-11} == FREE
 
 
 def test_weights_of_the_error_estimate_in_the_interpolant():
-    """Of order 4 with any: here by their values, those of the published table."""
+    """The order is 4 for any weights, which are therefore compared with the published table."""
     assert [row[7] for row in rodas5p._DENSE] == [-0.17202221070155493, -6.710236069923372, 4.883087185713722]
 
 
 def test_embedded_method_is_of_order_four_and_not_five():
-    """Else the error estimate would be zero where the error is not; for quadrature too, where Rodas5's is."""
+    """Otherwise the estimate would be zero where the error is not; for quadrature too, where that of Rodas5 is zero."""
     missed = [
         METHOD.embedded @ rosenbrock.elementary(METHOD, tree) - 1 / rosenbrock.density(tree)
         for tree in rosenbrock.trees(5)
@@ -88,12 +88,12 @@ def test_embedded_method_is_of_order_four_and_not_five():
 
 @pytest.mark.parametrize("weights", ("b", "embedded"))
 def test_it_is_l_stable(weights):
-    """|R| <= 1 on the imaginary axis, the only pole at 1 / gamma > 0, R = 0 at infinity; e^z near 0."""
+    """|R| <= 1 on the imaginary axis, the only pole is at 1 / gamma > 0, R = 0 at infinity, and R is e^z near 0."""
     of = lambda z: rosenbrock.stability(METHOD, getattr(METHOD, weights), z)
     assert METHOD.gamma[0, 0] > 0 and np.max(np.abs(np.triu(METHOD.alpha + METHOD.gamma, 1))) < 1e-15
     along = np.concatenate([np.linspace(0, 50, 2001), np.logspace(1.7, 8, 400)])
     assert max(abs(of(1j * y)) for y in along) <= 1 + 1e-12
-    # Between, by the maximum principle; a few all the same.
+    # In between |R| <= 1 by the maximum principle; a few points are checked all the same.
     assert (
         max(abs(of(r * np.exp(1j * a))) for r in np.logspace(-3, 4, 50) for a in np.pi * np.linspace(0.5, 1.5, 41)) <= 1
     )
@@ -104,7 +104,7 @@ def test_it_is_l_stable(weights):
 
 
 def rate(t, y):
-    """Of a pair that turns and is driven: y = (cos, sin)(t^2 / 2) + 1 / (1 + t)."""
+    """The velocity of a pair that turns and is driven: y = (cos, sin)(t^2 / 2) + 1 / (1 + t)."""
     moved = y - 1 / (1 + t)
     return t * np.array([-moved[1], moved[0]]) - 1 / (1 + t) ** 2
 
@@ -114,7 +114,7 @@ def exact(t):
 
 
 def test_errors_fall_with_the_fifth_power_of_the_step_where_time_counts():
-    """The reference itself, of a solution in closed form; its interpolant and its estimate by the fifth of one step."""
+    """The reference has order five for a solution in closed form, and so have its interpolant and its estimate."""
     ends, inner, estimates = [], [], []
     for steps in (10, 20, 40):
         y, h = exact(0.0), 2.0 / steps

@@ -1,4 +1,4 @@
-"""Runs by `Rodas5P`: long times, exact merging times, saddles, fields of all kinds, and what it refuses."""
+"""Runs by `Rodas5P`: long times, exact merging times, saddles, fields of all kinds, and refusals."""
 
 import functools
 
@@ -16,13 +16,13 @@ from tests.rodas5p_cases import FIELDS, FORM, PRECISE, flow, perceptron, softmax
 
 
 def growing(factor):
-    """A schedule of a number that goes from 1 to `factor`, and is there at t = 1e3."""
+    """A schedule that goes from 1 to `factor`, entry by entry, and is there at t = 1e3."""
     return cjx.FunctionSchedule(lambda t: 1 + (factor - 1) * jnp.tanh(t / 100))
 
 
 TURN = np.array([[0.3, -1.0, 0.0], [1.0, 0.3, 0.0], [0.0, 0.0, 0.1]])
 
-# The field, the end, and by how much tokens may differ from those of an explicit solver until then.
+# The field, the end, and the largest allowed difference between tokens and those of an explicit solver.
 LONG = {
     "full": (lambda: flow(9.0), 1e3, 1e-5),
     "causal": (lambda: flow(9.0, True), 1e3, 1e-5),
@@ -46,7 +46,7 @@ LONG = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LONG)
 def test_agrees_with_the_explicit_solver(name):
-    """In the phase too, where a rotating V turns tokens for ever."""
+    """Phases agree too where V rotates the tokens for ever."""
     make, end, allowed = LONG[name]
     ts = jnp.array([0.0, 1.0, 10.0, end])
     implicit = cjx.simulate(make(), tokens(), ts, solver=cjx.Rodas5P())
@@ -56,14 +56,14 @@ def test_agrees_with_the_explicit_solver(name):
 
 
 def merging_time(angle, beta, first):
-    """From `angle` (or pi less it, if below 1e-2) until the cosine is .99, by the law of two clusters."""
+    """The time from `angle` (from pi - `angle` if below 1e-2) until the cosine is .99, by the law of two clusters."""
     second = 1 - first
 
     def speed(sine, cosine):
         back = np.exp(beta * (cosine - 1))
         return sine * (second / (first + second * back) + first / (second + first * back)) * back
 
-    # In the logarithm of the angle, on the far side of the distance to the antipode, whose sine is then exact.
+    # The variable is the logarithm of the angle, or beyond pi / 2 of the distance to the antipode, whose sine is exact.
     slowness = lambda s, sign: np.exp(s) / speed(np.sin(np.exp(s)), sign * np.cos(np.exp(s)))
     over = lambda sign, low, high: integral(lambda s: slowness(s, sign), np.linspace(np.log(low), np.log(high), 400))
     end = np.arccos(0.99)
@@ -94,7 +94,7 @@ CLUSTERS = (
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("counts", "masses", "beta", "angle"), CLUSTERS)
 def test_two_clusters_merge_when_the_law_says(counts, masses, beta, angle):
-    """To a relative 1e-4 at the default tolerances, up to 7e8; from 1e-10 beside the antipode too, a slow saddle."""
+    """Times up to 7e8 are right to a relative 1e-4, also for a start 1e-10 beside the antipode, a slow saddle."""
     masses = np.repeat(masses, counts)
     expected = merging_time(angle, beta, masses[: counts[0]].sum() / masses.sum())
     theta = angle if angle > 1e-2 else np.pi - angle
@@ -107,7 +107,7 @@ def test_two_clusters_merge_when_the_law_says(counts, masses, beta, angle):
 
 
 def test_known_merging_times():
-    """The oracles of the theory, so that the law above is not only compared with itself."""
+    """The law above agrees with the oracles of the theory."""
     np.testing.assert_allclose(merging_time(2 * np.pi / 3, 9.0, 0.5), 48743.6153, rtol=1e-8)
     np.testing.assert_allclose(merging_time(np.pi / 2, 20.0, 0.5), 12191759, rtol=1e-7)
     np.testing.assert_allclose(merging_time(np.pi / 3, 40.0, 0.8), 3949560.9, rtol=1e-7)
@@ -115,7 +115,7 @@ def test_known_merging_times():
 
 @pytest.mark.exhaustive
 def test_without_the_bound_a_saddle_is_left_at_a_wrong_time():
-    """What `max_growth` is for: the same start, within the tolerance of the antipode."""
+    """Without `max_growth` the same start, within the tolerance of the antipode, merges at a wrong time."""
     x0 = jnp.asarray([[1.0, 0.0, 0.0], [-1.0, 1e-10, 0.0]])
     expected = merging_time(1e-10, 9.0, 0.5)
     t, _ = time_of_merging(x0, 9.0, jnp.ones(2), jnp.asarray(20 * expected), cjx.Rodas5P(max_growth=None))
@@ -124,7 +124,7 @@ def test_without_the_bound_a_saddle_is_left_at_a_wrong_time():
 
 @functools.cache
 def alone(causal=False):
-    """A run to 1e8, whose program other tests use again."""
+    """A run to 1e8, whose compiled program other tests use again."""
     return cjx.simulate(flow(9.0, causal), tokens(8, seed=1), TO_1E8, solver=cjx.Rodas5P())
 
 
@@ -134,7 +134,7 @@ TO_1E8 = jnp.concatenate([jnp.zeros(1), jnp.logspace(0, 8, 9)])
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("causal", (False, pytest.param(True, marks=pytest.mark.exhaustive)), ids=("full", "causal"))
 def test_a_batch_to_1e8_is_each_run_alone(causal):
-    """At beta = 9; the number of clusters only falls, and the runs of a batch are those alone."""
+    """At beta = 9 the number of clusters never rises, and a run of the batch is the run alone."""
     starts = jnp.stack([tokens(8, seed=seed) for seed in range(3)])
     solve = lambda x0: cjx.simulate(flow(9.0, causal), x0, TO_1E8, solver=cjx.Rodas5P(), throw=False)
     xs, steps = jax.jit(jax.vmap(lambda x0: (lambda run: (run.xs, run.stats["num_steps"]))(solve(x0))))(starts)
@@ -146,9 +146,9 @@ def test_a_batch_to_1e8_is_each_run_alone(causal):
 
 @pytest.mark.exhaustive
 def test_a_batch_elsewhere_than_on_a_cpu_is_each_run_alone(monkeypatch):
-    """The form with batches of decompositions, of whole runs, some of which end early."""
+    """Whole runs with batched decompositions agree with runs alone, although some end early."""
     starts, ts = jnp.stack([tokens(8, seed=seed) for seed in range(3)]), jnp.array([0.0, 50.0, 1e6])
-    # A number of steps that no other test has: the run is traced anew.
+    # No other test has this number of steps, so that the run is traced anew.
     solve = lambda x0: cjx.simulate(flow(), x0, ts, solver=cjx.Rodas5P(), max_steps=3001).xs
     expected = np.stack([solve(x0) for x0 in starts])
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -174,7 +174,7 @@ def test_derivatives_in_forward_mode():
 
 @pytest.mark.exhaustive
 def test_tokens_between_save_times():
-    """Those of the polynomial of a step, of a run that keeps them, beside what `save` computes."""
+    """A run that keeps the polynomials of its steps evaluates them, and keeps the results of `save` too."""
     x0, ts = tokens(8, seed=1), TO_1E8
     count = lambda t, x, args: jnp.sum(x)
     both = cjx.simulate(flow(), x0, ts, max_steps=512, solver=cjx.Rodas5P(), save=cjx.TokensAnd(count), dense=True)
@@ -185,7 +185,7 @@ def test_tokens_between_save_times():
 
 @pytest.mark.exhaustive
 def test_the_options_of_simulate_work_with_it():
-    """Tokens between save times without `dense`, a wrapper that retracts, an event."""
+    """Tokens between save times, with `dense` and without, a wrapper that retracts, and an event all work."""
     x0, ts = tokens(8), jnp.array([0.0, 5.0, 50.0])
     solve = functools.partial(cjx.simulate, flow(), x0, ts, max_steps=512)
     plain = solve(solver=cjx.Rodas5P())
@@ -203,7 +203,7 @@ def test_the_options_of_simulate_work_with_it():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("full", "time"))
 def test_backwards_in_time(name):
-    """As a solver of diffrax, from 0.5 to 0; of a schedule too, whose time is that of the field."""
+    """As a solver of diffrax it runs from 0.5 to 0, also with a schedule, whose time is that of the field."""
     x0, field = tokens(5), FIELDS[name]()
     forward = cjx.simulate(field, x0, jnp.array([0.0, 0.5]), solver=cjx.Rodas5P()).xs[-1]
     controller = dfx.PIDController(rtol=1e-8, atol=1e-10)
@@ -215,7 +215,7 @@ def test_backwards_in_time(name):
 
 @pytest.mark.exhaustive
 def test_without_a_field():
-    """The linear equation of Prothero and Robinson, stiff by 1e6."""
+    """The linear equation of Prothero and Robinson with a stiffness of 1e6 is solved."""
     controller = dfx.PIDController(rtol=1e-8, atol=1e-10)
     term = dfx.ODETerm(lambda t, y, args: -1e6 * (y - jnp.cos(t)) - jnp.sin(t))
     stiff = dfx.diffeqsolve(
@@ -275,7 +275,7 @@ def test_max_growth_is_checked():
 
 @pytest.mark.exhaustive
 def test_a_turning_run_to_the_end_of_its_steps():
-    """It says that steps stay short, and not to take the solver that it had."""
+    """The error says that steps of Rodas5P stay short, instead of recommending Rodas5P."""
     field = cjx.AttentionField(softmax(4.0), TURN)
     with pytest.raises(RuntimeError, match="steps of Rodas5P stay short where the tokens go on moving"):
         cjx.simulate(field, tokens(), jnp.array([0.0, 1e6]), solver=cjx.Rodas5P(), max_steps=500)

@@ -1,4 +1,4 @@
-"""simulate: what comes back, from which options, and how often it compiles."""
+"""The function `simulate`: its results for each option, and how often it compiles."""
 
 import re
 
@@ -37,7 +37,7 @@ def softmax_field(beta, **options):
 
 
 def integrate_in_numpy(velocity, ts=TS):
-    """SciPy's solution for `velocity(t, x)`, tangent and evaluated at normalised tokens."""
+    """SciPy's solution for `velocity(t, x)`, which is made tangent and evaluated at normalised tokens."""
 
     def rate(t, y):
         x = y.reshape(X0.shape)
@@ -55,7 +55,7 @@ def softmax_average(x, beta, form=None):
 
 
 def test_what_comes_back():
-    """Times, tokens of unit norm, counts, a verdict, and the end."""
+    """A run returns times, tokens of unit norm, counts, a verdict, and the end."""
     traj = run(softmax_field(1.0))
     np.testing.assert_array_equal(traj.ts, TS)
     assert traj.xs.shape == (4, 6, 3)
@@ -122,7 +122,7 @@ def order(t, y, args, **kwargs):
 
 @pytest.mark.exhaustive
 def test_event_ends_the_run():
-    """Any diffrax event: afterwards the tokens are NaN; the end is where the condition is met; at() stops there."""
+    """After any diffrax event tokens are NaN; the run ends where the condition is met; at() refuses later times."""
     event = dfx.Event(order, optx.Newton(rtol=1e-9, atol=1e-9))
     traj = run(softmax_field(2.0), ts=np.array([0.0, 1.0, 3.0, 30.0]), event=event)
     assert bool(dfx.is_event(traj.result))
@@ -191,7 +191,7 @@ def test_tokens_at_any_time(exact, dense, accuracy):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_derivative_through_at(exact):
-    """By beta and t, between two save times, against differences of accurate runs and against the field."""
+    """Derivatives by beta and t between two save times agree with differences of accurate runs and with the field."""
     first = lambda beta, t: jnp.sum(run(softmax_field(beta)).at(t)[:, 0])
     by_beta, by_time = jax.grad(first, argnums=(0, 1))(jnp.asarray(2.0), jnp.asarray(1.7))
     ends = [np.sum(run(softmax_field(2.0 + h), ts=TIMES, **ACCURATE).xs[2][:, 0]) for h in (1e-4, -1e-4)]
@@ -204,7 +204,7 @@ SCHEDULE = ((0.0, 1.0, 0.0), (1.0, 2.5, 4.0), (2.5, 4.0, -1.0))
 
 @pytest.mark.exhaustive
 def test_piecewise_constant_parameters_compose():
-    """beta(t) by layers is one run after the other, to 1e-9, and the jumps cost no steps."""
+    """With beta(t) by layers the run is one run after the other, to 1e-9, and jumps cost at most three steps."""
     x, steps = jnp.asarray(X0), 0
     for start, end, beta in SCHEDULE:
         piece = run(softmax_field(beta), x, np.array([start, end]), **ACCURATE)
@@ -217,7 +217,7 @@ def test_piecewise_constant_parameters_compose():
 
 @pytest.mark.exhaustive
 def test_interpolated_parameters():
-    """beta(t) and V(t) on straight lines between knots, against SciPy."""
+    """Runs with beta(t) and V(t) on straight lines between knots agree with SciPy."""
     knots, betas = np.array([0.0, 2.5, 4.0]), np.array([0.5, 4.0, 1.0])
     values = np.stack([np.eye(3), np.diag([1.0, 0.5, -1.0]), np.diag([0.0, 2.0, 1.0])])
     beta = Interpolated(jnp.asarray(knots), jnp.asarray(betas))
@@ -232,7 +232,7 @@ def test_interpolated_parameters():
 
 
 class Counting(AbstractField):
-    """Counts how often it is traced."""
+    """A field that counts how often it is traced."""
 
     field: AttentionField
     count: list = eqx.field(static=True)
@@ -267,7 +267,7 @@ def test_one_trace_for_any_number_of_betas():
 
 @pytest.mark.exhaustive
 def test_minus_the_field_runs_backwards():
-    """7.3: for a short time, since a flow that contracts is ill-posed backwards."""
+    """A short run returns to its start (7.3); a long one would not, since contraction is ill-posed backwards."""
     ts = np.array([0.0, 0.2, 0.7, 1.0])
     forwards = run(softmax_field(2.0), ts=ts, **ACCURATE)
     backwards = run(-softmax_field(2.0), forwards.xs[-1], ts, **ACCURATE)
@@ -276,7 +276,7 @@ def test_minus_the_field_runs_backwards():
 
 
 def test_backsolve_runs_the_same():
-    """It saves by another path."""
+    """Runs with BacksolveAdjoint, which saves by another path, are the same."""
     traj = run(softmax_field(1.0), adjoint=dfx.BacksolveAdjoint())
     np.testing.assert_allclose(traj.xs, run(softmax_field(1.0)).xs, rtol=0, atol=1e-12)
     np.testing.assert_allclose(traj.x1, traj.xs[-1], rtol=0, atol=1e-12)

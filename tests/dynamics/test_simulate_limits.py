@@ -1,4 +1,4 @@
-"""simulate at its edges: long runs, huge beta, tiny clouds, and bad input."""
+"""The function `simulate` at its limits: long runs, huge beta, tiny clouds, and bad input."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -31,8 +31,8 @@ FIELD = AttentionField(SoftmaxAttention(1.0))
 @pytest.mark.exhaustive_cases("float32", "float64")
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 def test_long_runs_stay_on_the_sphere(dtype):
-    """||x_i| - 1| < 1e-6 to t = 1000 for V = I and V = -I in float32. What diffrax itself carries is never retracted;
-    it wanders by the errors of the steps, and is not driven away.
+    """In float32, norms are within 1e-6 of one to t = 1000 for V = I and V = -I. Tokens inside diffrax are never
+    retracted; their norms wander by the errors of the steps, and are not driven away from one.
     """
     x0, ts = jnp.asarray(oracles.unit_tokens(2, 16, 3), dtype), jnp.linspace(0, 1000, 5, dtype=dtype)
 
@@ -73,7 +73,7 @@ def test_huge_beta_in_single_precision(summation, mask):
 
 @pytest.mark.exhaustive
 def test_run_at_huge_beta_in_single_precision():
-    """beta = 1e4 and -1e4 to t = 3 in float32: finite tokens of unit norm, in many small steps where tokens chatter."""
+    """For beta = 1e4 and -1e4 to t = 3 in float32 norms are one, although tokens that chatter need many small steps."""
     x0 = jnp.asarray(oracles.unit_tokens(3, 12, 3), jnp.float32)
     solve = lambda beta: simulate(
         AttentionField(SoftmaxAttention(beta)), x0, jnp.asarray([0.0, 1.0, 3.0]), max_steps=200_000
@@ -109,7 +109,7 @@ def test_clouds_that_do_not_move(x0):
 
 
 def bad(message, *, field=FIELD, x0=X0, ts=(0.0, 1.0), **options):
-    """Running it is a ValueError of one sentence that says `message`."""
+    """Asserts that the run raises a ValueError of one line that matches `message`."""
     with as_a_user(), pytest.raises(ValueError, match=message) as caught:
         simulate(field, jnp.asarray(x0), jnp.asarray(ts), **options)
     assert "\n" not in str(caught.value)

@@ -56,7 +56,7 @@ def slopes(errors):
 @pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
 @pytest.mark.parametrize("tangent", (False, True), ids=("plain", "tangent"))
 def test_euler_is_the_scheme_of_the_papers(causal, tangent):
-    """50 steps of x <- normalise(x + dt v), with and without tangent projection."""
+    """The run is 50 steps of x <- normalise(x + dt v), with and without tangent projection."""
     mask = attention.causal if causal else attention.full
     for beta in (1.0, 9.0):
         for value in (np.eye(3), VALUE):
@@ -71,7 +71,7 @@ def test_euler_is_the_scheme_of_the_papers(causal, tangent):
 
 @pytest.mark.exhaustive
 def test_rescaled_field_is_the_scheme_of_its_paper():
-    """Constant-step Euler of the rescaled dynamics, whose attention is that of e^{tV} z."""
+    """The run is Euler's method with constant steps for the rescaled dynamics, whose attention is that of e^{tV} z."""
     weights = lambda x: attention.softmax_weights(x, 1.0)
     for value in (np.eye(3), VALUE, (VALUE + VALUE.T) / 2):
         field = RescaledField(SoftmaxAttention(1.0), jnp.asarray(value))
@@ -93,7 +93,7 @@ def test_rescaled_field_is_the_scheme_of_its_paper():
     ids=lambda case: type(case).__name__,
 )
 def test_order(solver, space, order):
-    """The wrapped solver's order if the field is tangent; if it is not, its tangent part is followed to first order."""
+    """The order is that of the wrapped solver if the field is tangent; else its tangent part is followed to order 1."""
     errors = []
     for step in (0.05, 0.025, 0.0125):
         xs = run(make_field(space=space), [0.0, 1.0], Retract(solver), stepsize_controller=CONSTANT, dt0=step).xs
@@ -104,7 +104,7 @@ def test_order(solver, space, order):
 @pytest.mark.exhaustive_cases("Kvaerno3")
 @pytest.mark.parametrize("solver", (dfx.Tsit5(), dfx.Kvaerno3()), ids=lambda s: type(s).__name__)
 def test_adaptive_solvers_agree_with_the_plain_solve(solver):
-    """With an error estimate, an FSAL evaluation and a root find."""
+    """One solver reuses its last evaluation and estimates its error, the other finds a root in each stage."""
     controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
     wrapped = run(make_field(), [0.0, 1.0, 3.0], Retract(solver), stepsize_controller=controller)
     np.testing.assert_allclose(wrapped.xs, exact(), rtol=0, atol=1e-6)
@@ -144,7 +144,7 @@ def end(beta, adjoint, solver, space):
 
 @pytest.mark.exhaustive
 def test_gradients_through_unretracted_stages_agree():
-    """Forward and reverse to rounding, central differences to theirs."""
+    """Forward and reverse mode agree to rounding, and central differences to their own error."""
     beta, shift = jnp.asarray(4.0), 1e-5
     parts = Retract(dfx.Heun()), Euclidean()
     reverse = jax.grad(end)(beta, None, *parts)

@@ -13,7 +13,7 @@ from tests.helpers import sphere_tokens
 
 
 class Plain(dfx.Tsit5):
-    """What diffrax does: of another type than the solver that is replaced."""
+    """The solver of diffrax, of another type than the solver that is replaced."""
 
 
 TIGHT = dfx.PIDController(rtol=1e-6, atol=1e-8)
@@ -29,7 +29,7 @@ def field(beta=4.0, value=VALUE):
 
 
 def in_time(t, x, args):
-    """A velocity that depends on time, so that every stage has to be at its own."""
+    """A velocity that depends on time, so that every stage must be at its own time."""
     return jnp.cos(3 * x + args * t) - 0.2 * x[::-1]
 
 
@@ -60,7 +60,7 @@ def test_steps_and_interpolants_are_those_of_diffrax(constant, dtype):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("beta", (4.0, JUMPING), ids=("smooth", "jumps"))
 def test_gradients_are_those_of_diffrax(beta):
-    """In beta, V and tokens, also after jumps, where the last evaluation is of another layer."""
+    """Gradients by V and tokens agree, also after jumps, where the last evaluation belongs to another layer."""
 
     @eqx.filter_jit
     def slopes(solver, value, x0):
@@ -79,7 +79,7 @@ def test_gradients_are_those_of_diffrax(beta):
 
 @pytest.mark.exhaustive
 def test_gradients_of_a_batch_are_each_their_own():
-    """Runs of different lengths, some of which reject steps that others accept, some stopped by an event."""
+    """Runs differ in length, some reject steps that others accept, and some are stopped by an event."""
     betas = jnp.array([0.3, 2.0, 9.0])
 
     def loss(solver, beta):
@@ -116,7 +116,7 @@ def test_six_evaluations_a_step_and_one_more_at_the_start_and_after_jumps():
 
 
 def test_what_it_stands_for():
-    """Tsit5 with its defaults, of few tokens and without noise, in reverse mode; any other solver stays what it is."""
+    """Only Tsit5 with its defaults is replaced, for few tokens without noise in reverse mode; other solvers stay."""
     term, reverse, x0 = dfx.ODETerm(in_time), dfx.RecursiveCheckpointAdjoint(), X0
     for few in (x0, jnp.zeros((64, 3))):
         assert type(stored_stages(dfx.Tsit5(), term, few, reverse)) is StoredStages

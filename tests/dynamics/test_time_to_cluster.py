@@ -1,4 +1,4 @@
-"""`time_to_cluster` against exact times, a loop on degenerate clouds, and what it says of runs that never cluster."""
+"""The function `time_to_cluster` against exact times, against a loop on degenerate clouds, and for failed runs."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -39,7 +39,7 @@ def number(value):
 
 @pytest.mark.exhaustive
 def test_times_of_a_batch_that_is_compiled_once():
-    """Two that cluster, one that does not in time, one that starts together; then other radii and ends."""
+    """Two runs cluster, one does not in time, and one starts clustered; then radii and ends change."""
     count = CountTraces(lambda *given: tuple(timed(*given)))
     mapped = jax.jit(jax.vmap(count, in_axes=(0, 0, None, None)))
     betas, same = jnp.asarray([1.0, 2.0, 9.0, 1.0]), jnp.ones((N, N)) / np.sqrt(N)
@@ -62,7 +62,7 @@ def test_dtype_is_that_of_the_tokens(dtype):
 
 
 def test_clouds_against_a_loop():
-    """Heaps, ties, lines, antipodes: some are together at the start, some never cluster."""
+    """Of heaps, ties, lines and antipodes, some are together at the start, and some never cluster."""
     beta, radius, until, h = 2.0, 0.3, 3.0, 0.05
     starts = np.stack([cloud(name, 4, sphere=True) for name in CLOUDS])
     found = jax.vmap(timed, in_axes=(None, 0, None, None))(number(beta), starts, number(radius), number(until))
@@ -74,7 +74,7 @@ def test_clouds_against_a_loop():
 
 
 def test_tokens_that_part_were_together_at_the_start():
-    """With V = -I the event sees nothing: the tokens are outside of the radius after one step."""
+    """With V = -I the event sees nothing, since the tokens are outside the radius after one step."""
     x0 = jnp.asarray([[1.0, 0.0], [np.cos(0.1), np.sin(0.1)], [np.cos(0.1), -np.sin(0.1)]])
     # Tokens off the sphere are retracted first.
     for start in (x0, jnp.asarray([[0.5], [1.0], [3.0]]) * x0):
@@ -86,7 +86,7 @@ def test_tokens_that_part_were_together_at_the_start():
 
 @pytest.mark.exhaustive
 def test_derivatives():
-    """By beta and the radius against differences of the exact time; zero where the time was not reached."""
+    """Derivatives by beta and radius agree with differences of the exact time, and are zero if it is not reached."""
     beta, gamma, h = 2.0, 0.8, 1e-5
     time = lambda beta, radius, until: timed(beta, jnp.eye(N), radius, until).time
     slopes = jax.jit(jax.grad(time, argnums=(0, 1, 2)))

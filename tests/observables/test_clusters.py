@@ -54,7 +54,7 @@ def test_radius_far_below_the_rounding_of_squares():
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    """No other test here has eleven tokens."""
+    """The function is traced anew, since no other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x = np.random.default_rng(2).normal(size=(11, 3))
     np.testing.assert_array_equal(cluster_labels(jnp.asarray(x, float), 1.0), reference.labels(x, 1.0))

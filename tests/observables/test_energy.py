@@ -51,7 +51,7 @@ def test_energy_is_the_double_sum(beta, with_form, with_masses):
 @pytest.mark.parametrize("with_masses", (False, True))
 @pytest.mark.parametrize("beta", BETAS)
 def test_dissipation_is_the_rate_of_the_energy(beta, softmax, with_masses):
-    """E1 and E2, and their extension to masses of any scale."""
+    """E1 and E2 hold, also for masses of any scale."""
     x, masses = unit(2), MASSES if with_masses else None
     velocity = coarsening.velocity(x, beta, masses=masses, normalised=softmax)
     logs = attention.log_partition(x, beta, masses=masses) if softmax else None
@@ -89,7 +89,7 @@ def test_invariances():
 
 
 def test_massless_tokens_do_not_count():
-    """Not even one whose exponent exceeds all the others by far."""
+    """A token without mass does not count, even if its exponent exceeds all others by far."""
     x, masses = 0.01 * unit(10), np.array([0.0] + [1.0] * 7)
     x[0] *= 3000
     np.testing.assert_allclose(energy(x, 4.0, None, masses), reference.energy(x[1:], 4.0), rtol=1e-12)
@@ -105,7 +105,7 @@ def test_huge_beta_in_single_precision(beta):
     expected = gram.max() + np.log(np.exp(gram - gram.max()).mean()) - np.log(2 * abs(beta))
     np.testing.assert_allclose(log, expected, rtol=1e-6)
     assert log.dtype == gradient.dtype == jnp.float32 and np.all(np.isfinite(gradient))
-    # Z alone overflows here; the token at rest must not turn that into a NaN.
+    # Z overflows here, which must not give NaN for tokens at rest.
     assert rates(x, np.zeros_like(x), 1.0, np.full(8, 1e4, np.float32), None)[0] == 0
 
 
@@ -136,7 +136,7 @@ def test_one_trace_for_all_betas_and_vmap():
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    """Value and gradient, when (n, n) is too much to be held; no other test here has eleven tokens."""
+    """Value and gradient need no (n, n) array; they are traced anew, since no other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x, blocked = unit(15, 11), jax.value_and_grad(interaction_energy)
     jaxpr = str(jax.make_jaxpr(blocked)(x, 2.5))

@@ -1,4 +1,4 @@
-"""The exact curve of the phase diagrams: by exponential integrals, by the printed numbers, at its limits."""
+"""The exact curve of the phase diagrams: exponential integrals, printed numbers, limits, and derivatives."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from tests import oracles
 from tests.theory.test_equiangular import CURVE, HITTING_TIMES
 
 
-BETAS = np.array([0.0, 1.0, 4.0, 9.0, 30.0])  # as many in each test, so that the tests share programs
+BETAS = np.array([0.0, 1.0, 4.0, 9.0, 30.0])  # five in each test, so that tests share compiled programs
 
 
 @pytest.mark.parametrize("unnormalised", (False, True))
@@ -25,7 +25,7 @@ def test_time_is_that_of_exponential_integrals(n, unnormalised):
 
 @pytest.mark.exhaustive
 def test_printed_times_and_betas():
-    """Oracle 1.2: the hitting times of 0.999, and the curve read the other way."""
+    """The hitting times of 0.999 are those of oracle 1.2, and so is the curve that is read the other way."""
     for n, row in HITTING_TIMES.items():
         np.testing.assert_allclose(
             equiangular_time(1 - 1e-3, np.array(list(row)), n), list(row.values()), rtol=0, atol=1e-6

@@ -9,7 +9,7 @@ from tests.reference import observables as reference
 
 @pytest.mark.parametrize("n, d, probability", ((5, 2, 0.3125), (8, 3, 0.2265625)))
 def test_wendel(n, d, probability):
-    """The share of uniform clouds in an open hemisphere, within 4 sigma of 150 draws; each yes has its witness."""
+    """The share of uniform clouds in an open hemisphere is Wendel's to 4 sigma of 150 draws; each yes has a witness."""
     np.testing.assert_allclose(reference.wendel(n, d), probability, rtol=1e-12)
     rng, draws, inside = np.random.default_rng(n), 150, 0
     for _ in range(draws):
@@ -25,7 +25,7 @@ def test_wendel(n, d, probability):
 
 @pytest.mark.parametrize("n, d", ((4, 2), (6, 3), (9, 4), (30, 4)))
 def test_against_a_linear_programme(n, d):
-    """The same answer, and no w of the linear programme has a larger margin."""
+    """The answer is that of a linear programme, and no w of the programme has a larger margin."""
     rng, inside = np.random.default_rng(n), 0
     for k in range(20):
         x = rng.normal(size=(n, d)) + (k % 4) * np.eye(d)[0]
@@ -45,7 +45,7 @@ def test_against_a_linear_programme(n, d):
 
 
 def test_borders():
-    """A closed hemisphere is not an open one; antipodal tokens never are; scale does not count."""
+    """Clouds of a closed hemisphere or with antipodes are in no open one; the scale of tokens does not matter."""
     closed = jnp.asarray([[1.0, 0], [-1, 0], [0, 1]])
     assert not hemisphere(closed).is_open_hemisphere and hemisphere(closed).margin <= 0
     assert not hemisphere(jnp.asarray([[1.0], [-1.0]])).is_open_hemisphere

@@ -1,4 +1,4 @@
-"""`lifetimes`: spells and their survival curve, against loops, scipy, an exponential law, and by hand."""
+"""`lifetimes`: spells and their survival curve, against loops, SciPy, an exponential law, and results by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def test_by_hand():
 
 @pytest.mark.exhaustive
 def test_of_a_batch_of_runs():
-    """Counts saved by `simulate` under vmap, those of runs that an event stopped too; floats with NaN are the same."""
+    """Counts that `simulate` saves under vmap are read, also of runs that an event stopped; floats with NaN agree."""
     starts = jax.vmap(lambda key: cjx.Sphere().sample(key, n=6, d=3))(jax.random.split(jax.random.key(0), 3))
     ts, field = jnp.linspace(0.0, 8.0, 9), cjx.AttentionField(cjx.SoftmaxAttention(2.0))
     count = lambda t, x, args: cjx.num_clusters(x, 0.2)
@@ -90,7 +90,7 @@ def test_degenerate_series():
     assert alone.censored.all() and alone.median == np.inf and alone.survival().at(1.0) == 1.0
     first = cjx.lifetimes([0.0, 1.0, 2.0], [3, -1, -1])
     np.testing.assert_array_equal(first.durations, [0.0])
-    # A state that comes again is a spell of its own.
+    # A state that returns begins a spell of its own.
     np.testing.assert_array_equal(cjx.lifetimes(np.arange(4.0), [1, 2, 1, 1], state=1).durations, [1.0, 1.0])
 
 
@@ -114,7 +114,7 @@ def test_what_it_refuses(name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_survival_of_times_is_that_of_a_loop(seed):
-    """With ties, times of zero, and censored times beside ends; in float32 as in float64."""
+    """Times may tie, be zero, and be censored beside ends; float32 gives the results of float64."""
     rng = np.random.default_rng(seed)
     times, reached = rng.integers(0, 9, 30) / 4, rng.random(30) < (0.3, 0.5, 0.9, 1.0)[seed]
     curve = cjx.survival(times, reached)
@@ -165,7 +165,7 @@ def test_exponential_times_that_were_censored():
 
 @pytest.mark.parametrize("horizon", (0.1, 0.7, 200.0, 1e-30))
 def test_the_end_of_runs_in_float32_is_followed(horizon):
-    """Also where float32 rounds the end down."""
+    """The horizon may be the end of the runs, also where float32 rounds the end down."""
     curve = cjx.survival(np.full(3, horizon, np.float32), np.zeros(3, bool))
     assert curve.restricted_mean(horizon) == pytest.approx(horizon, rel=1e-6)
     with pytest.raises(ValueError, match="^horizon must be at most"):

@@ -11,11 +11,11 @@ from clusterjax._model import density as checks
 from tests import oracles
 
 
-DEGREE, N = 16, 12  # in each test, so that the tests share programs
+DEGREE, N = 16, 12  # the same in each test, so that tests share compiled programs
 
 
 def power(x, masses, d):
-    """The double loop over pairs, of the polynomials that SciPy knows."""
+    """The double loop over pairs, with SciPy's polynomials."""
     polynomial = {
         2: lambda degree, c: np.cos(degree * np.arccos(np.clip(c, -1, 1))),
         3: lambda degree, c: scipy.special.eval_legendre(degree, c),
@@ -41,7 +41,7 @@ def test_power_is_the_sum_over_pairs(d):
 
 
 def test_power_of_more_tokens_than_a_chunk():
-    """A regular polygon of n corners has power at the multiples of n alone, and a great circle of it P_l(0)^2."""
+    """A regular polygon of n corners has power only at multiples of n, and P_l(0)^2 on a great circle."""
     angles = 2 * np.pi * np.arange(5000) / 5000
     equator = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
     np.testing.assert_allclose(
@@ -66,7 +66,7 @@ def test_power_of_coinciding_tokens_and_its_derivative(d):
 
 @pytest.mark.parametrize("d", (2, 3, 5))
 def test_energy_is_the_power_times_the_coefficients(d):
-    """Funk and Hecke: E = (1 / 2 beta) sum_l a_l N(d, l) p_l."""
+    """By Funk and Hecke E = (1 / 2 beta) sum_l a_l N(d, l) p_l."""
     x, beta, degrees = jnp.asarray(oracles.unit_tokens(6, N, d)), 2.0, np.arange(DEGREE + 1)
     dimension = scipy.special.binom(degrees + d - 1, d - 1) - scipy.special.binom(degrees + d - 3, d - 1)
     dimension[:2] = 1, d
@@ -83,7 +83,7 @@ def test_rates_are_those_of_the_oracle(d, beta, softmax):
 
 @pytest.mark.parametrize(("d", "beta"), [(400, 4.0), (1_000, -3.0), (100_000, 40.0)])
 def test_rates_in_many_dimensions(d, beta):
-    """The functions of Bessel underflow there, their ratios do not: two terms of the power series of each."""
+    """Bessel functions underflow there, but their ratios do not, and follow from two terms of their power series."""
     rates = cjx.uniform_growth_rates(beta, d, 2)
     terms = lambda order: 1 + beta**2 / (4 * (order + 1)) + beta**4 / (32 * (order + 1) * (order + 2))
     first, second = (terms(d / 2 - 1 + k) / terms(d / 2 - 1) for k in (1, 2))
@@ -103,7 +103,7 @@ def test_rates_at_zero_and_below():
 @pytest.mark.exhaustive_cases("3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_power_of_a_lattice_grows_at_the_rate(d):
-    """Even tokens, pushed a little along the gradient of x_d^2: the amplitude of degree 2 rises as e^(lambda t)."""
+    """If even tokens are pushed along the gradient of x_d^2, the amplitude of degree 2 rises as e^(lambda t)."""
     beta, degree, push = 3.0, 2, 1e-4
     nodes, weights = np.polynomial.legendre.leggauss(24)
     angles = 2 * np.pi * np.arange(48) / 48

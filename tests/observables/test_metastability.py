@@ -22,7 +22,7 @@ def pair_cosine(c0, beta, m1, ts):
 
 
 def test_staircase():
-    """Three levels with wobble, a jump in one sample, and a last step whose end is not seen."""
+    """The series has three levels with wobble, a jump within one sample, and a last level whose end is not seen."""
     ts = np.arange(0, 30, 0.5)
     values = np.where(ts < 10, 3.0, np.where(ts < 12, 2.0, 1.0)) + 0.04 * np.cos(40 * ts)
     found = plateaus(ts, values, tolerance=0.05, min_dwell=2.5)
@@ -48,14 +48,14 @@ def test_counts_and_zero_tolerance():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_properties_of_the_definition(seed):
-    """On a random walk at random times: within tolerance of the level, long enough, apart, and longest first."""
+    """On a random walk at random times plateaus are within tolerance, long enough, disjoint, and longest first."""
     rng = np.random.default_rng(seed)
     ts, values = np.cumsum(rng.uniform(0.1, 1, 200)), np.cumsum(rng.normal(size=200))
     tolerance, min_dwell = 2.0, 3.0
     found = plateaus(ts, values, tolerance=tolerance, min_dwell=min_dwell)
     spread = lambda a, b: values[a : b + 1].max() - values[a : b + 1].min()
     free, expected = np.ones(200, dtype=bool), []
-    while True:  # all windows, the longest that is free, again and again
+    while True:  # among all windows the longest free one is taken, again and again
         best = None
         for a in range(200):
             for b in range(a, 200):

@@ -1,4 +1,4 @@
-"""Tokens that are traced may be NaN: then no observable returns a number that could be one of finite tokens."""
+"""Traced tokens may be NaN: then no observable returns a number that finite tokens could have."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ X = np.asarray(sphere_tokens(1, 5, 2))
 
 @jax.jit
 def numbers(x):
-    """One number or more of each observable."""
+    """At least one number of each observable."""
     return {
         "angular_power": cjx.angular_power(x, 2)[1:],
         "cosine_histogram": cjx.cosine_histogram(x, 3)[0],
@@ -32,7 +32,7 @@ def numbers(x):
 
 @jax.jit
 def of_tokens(x):
-    """What is said of each token."""
+    """The labels, the first layers as a leader, and the centres, for each token."""
     first = hardmax.leaders(x, hardmax.HardmaxLayer(1.0), 2).first
     return cjx.cluster_labels(x, 1.0), first, [cjx.renyi_centres(x, 0.5, strong=strong) for strong in (False, True)]
 
@@ -44,7 +44,7 @@ def with_nan(value=np.nan, rows=slice(2, 3)):
 
 
 def test_what_is_not_a_number_is_marked():
-    """One token is NaN, or infinite, or all are NaN: floats are NaN, integers the smallest; else they are not."""
+    """If a token is not finite, or all are NaN, floats are NaN and integers the smallest; otherwise they are not."""
     for x in (with_nan(), with_nan(np.inf), with_nan(rows=slice(None))):
         for name, value in numbers(x).items():
             assert (value == LEAST if value.dtype.kind == "i" else np.isnan(value)).all(), name

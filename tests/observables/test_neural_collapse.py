@@ -1,4 +1,4 @@
-"""The four measures of neural collapse: the definition, the simplex, what they ignore, and degenerate input."""
+"""The four measures of neural collapse: the definition, the simplex, invariances, and degenerate input."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ NAMES = (
 )  # fmt: skip
 
 
-SIZES, D = (4, 6, 5), 5  # of the classes, in each test, so that the tests share programs
+SIZES, D = (4, 6, 5), 5  # of the classes; the same in most tests, so that tests share compiled programs
 
 
 def values(measured):
@@ -46,7 +46,7 @@ def test_measures_are_those_of_loops(sizes, d):
 @pytest.mark.exhaustive_cases("2-1", "10-9")
 @pytest.mark.parametrize(("classes", "d"), ((2, 1), (3, 2), (4, 7), (10, 9)))
 def test_all_are_zero_at_a_simplex(classes, d):
-    """Features at the corners of a simplex beside the origin, the classifier along them, of any scale."""
+    """All measures vanish for features at the corners of a shifted simplex and a classifier along these, any scale."""
     centred = np.eye(classes) - 1 / classes
     corners = centred @ np.linalg.svd(centred)[2][: classes - 1].T
     frame = np.linalg.qr(np.random.default_rng(classes).normal(size=(d, classes - 1)))[0]
@@ -72,12 +72,12 @@ def test_rotations_and_scales():
 @pytest.mark.parametrize(("classes", "rank"), [(4, 3), (5, 1), *(pytest.param(*case, marks=pytest.mark.exhaustive)
                                                for case in ((2, 1), (6, 4)))])  # fmt: skip
 def test_an_offset_changes_nothing(classes, rank, dtype):
-    """NC1 to NC3 but for the rounding of the features, also of means that span fewer directions than they could."""
+    """NC1 to NC3 change only by the rounding of features, also for means that span fewer directions than they could."""
     rng = np.random.default_rng(classes)
     labels = np.repeat(np.arange(classes), 6)
     means = rng.normal(size=(classes, rank)) @ rng.normal(size=(rank, 16))
     features, weights = means[labels] + 0.1 * rng.normal(size=(len(labels), 16)), rng.normal(size=(classes, 16))
-    if rank < classes - 1:  # the means themselves are of lower rank, and not these of the features alone
+    if rank < classes - 1:  # the drawn features have class means of this lower rank as well
         for k in range(classes):
             features[labels == k] += means[k] - features[labels == k].mean(axis=0)
     for offset in (0.0, 1.0, 1e3, 1e6):
@@ -85,7 +85,7 @@ def test_an_offset_changes_nothing(classes, rank, dtype):
             continue
         moved = jnp.asarray(features + offset, dtype)
         measured = cjx.neural_collapse(moved, labels, jnp.asarray(weights, dtype))
-        # Of the features as they were rounded: nothing else may be lost.
+        # The reference takes the features as they were rounded: nothing else may be lost.
         wanted = reference.neural_collapse(np.asarray(moved, float) - offset, labels, weights, np.zeros(classes))
         eps = float(np.finfo(dtype).eps)
         np.testing.assert_allclose(values(measured)[:6], wanted[:6], rtol=300 * eps + offset**2 * eps**2, atol=10 * eps)
@@ -94,7 +94,7 @@ def test_an_offset_changes_nothing(classes, rank, dtype):
 @pytest.mark.exhaustive_cases("0.0")
 @pytest.mark.parametrize("offset", (0.0, 1e3))
 def test_the_derivative_of_variability(offset):
-    """Against central differences; also at a simplex, where singular values are equal."""
+    """The derivative agrees with central differences, and is zero at a simplex, where singular values are equal."""
     features, labels, weights, _ = drawn(5, SIZES, D)
     along = np.random.default_rng(6).normal(size=features.shape)
     measure = lambda x: cjx.neural_collapse(jnp.asarray(x, float), labels, weights).variability
@@ -105,7 +105,7 @@ def test_the_derivative_of_variability(offset):
 
 
 def test_equal_means_have_no_measures():
-    """Also where they differ by rounding; those of the classifier alone stay."""
+    """If means are equal up to rounding, only the measures of the classifier alone are numbers."""
     features, labels, weights, bias = drawn(3, SIZES, D)
     near = 0.1 * (1 + 4e-16 * labels[:, None]) * np.ones((1, D))
     measured = values(cjx.neural_collapse(jnp.asarray(near, float), labels, weights, bias))

@@ -19,7 +19,7 @@ TS = np.array([0.0, 0.7, 2.0, 5.0])
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
 def test_cosines_are_those_of_the_double_loop(mask, unnormalised):
-    """Unit vectors of R^n, moved by the double loop over tokens, at a beta of 0 too."""
+    """Unit vectors of R^n are moved by the double loop over tokens, also at beta = 0."""
     n, permitted = 5, np.asarray(mask.matrix(5))
     for beta in (0.0, 2.5):
 
@@ -53,7 +53,7 @@ def test_two_causal_tokens_take_the_integral():
 
 
 def test_shares_are_those_of_the_cosines():
-    """A moment before a time the share is below, and a moment after it is there; the order of shares does not count."""
+    """Just before its time a share is not reached, and just after it is; the order of shares does not matter."""
     shares, n = np.array([0.9, 0.0, 1 / 28, 0.1, 0.5, 1.0, 2 / 28 + 1e-9]), 8
     times = orthogonal_time(shares, 2.0, n, 0.99, mask=cjx.CausalMask())
     assert times[1] == 0 and times[6] > times[2] and (np.diff(times[np.argsort(shares)]) >= 0).all()
@@ -67,7 +67,7 @@ def test_shares_are_those_of_the_cosines():
 def test_later_tokens_have_no_effect_on_earlier_ones():
     few, many = (orthogonal_cosines(np.array([0.0, 8.0]), 2.0, n, mask=cjx.CausalMask()) for n in (4, 7))
     np.testing.assert_allclose(many[:, :4, :4], few, atol=1e-8)
-    # The times that are asked for need not begin at zero.
+    # The times need not begin at zero.
     np.testing.assert_allclose(orthogonal_cosines(np.array([8.0]), 2.0, 4, mask=cjx.CausalMask())[0], few[1], atol=1e-8)
     full = orthogonal_cosines(np.array([8.0]), 2.0, 4)
     assert not np.allclose(full, few[1], atol=1e-3)

@@ -39,7 +39,7 @@ def test_effective_rank_is_that_of_the_definition():
 
 
 def test_equal_singular_values():
-    """Orthonormal tokens have the full effective rank; merged tokens have 1, however many."""
+    """Orthonormal tokens have the full effective rank; merged tokens have 1, however many there are."""
     rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(5, 5)))[0]
     np.testing.assert_allclose(ranks(rotation)[1], 5, rtol=1e-12)
     same = np.tile(rotation[:1], (7, 1))
@@ -66,7 +66,7 @@ def test_gradient_jit_and_vmap():
 @pytest.mark.exhaustive_cases("float16")
 @pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16))
 def test_half_precision(dtype):
-    """Singular values are of single precision, rounded in the end."""
+    """Singular values are computed in single precision, and rounded at the end."""
     x = np.asarray(of_rank(2), dtype)
     whole, effective = ranks(x, 0.1)
     assert whole == 2 and effective.dtype == dtype

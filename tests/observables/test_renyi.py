@@ -11,7 +11,7 @@ from tests.reference import observables as reference
 
 @jax.jit
 def centres(x, separation):
-    """The centres, and the strong ones."""
+    """The centres and the strong centres."""
     return jnp.stack([renyi_centres(x, separation, strong=strong) for strong in (False, True)])
 
 
@@ -24,7 +24,7 @@ def test_centres_are_those_of_the_definition(d, separation):
 
 
 def test_order_and_kinds_differ():
-    """Tokens 0.4 apart: each second one is a centre at 0.5, but only the first is a strong one."""
+    """If tokens are 0.4 apart, every second token is a centre at 0.5, but only the first is a strong centre."""
     angles = 0.4 * np.arange(6)
     x = jnp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     np.testing.assert_array_equal(centres(x, 0.5), [[1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 0]])
@@ -41,7 +41,7 @@ def test_special_clouds():
 
 
 def test_expected_number_in_closed_form():
-    """C10: pi / delta on the circle, 1 / sin^2(delta / 2) on the sphere, and the printed values."""
+    """C10 gives pi / delta on the circle, 1 / sin^2(delta / 2) on the sphere, and the printed values."""
     for delta in (0.1, 0.5, 1.5, 2.5):
         np.testing.assert_allclose(expected_strong_centres(delta, math.inf, 2), math.pi / delta, rtol=1e-12)
         np.testing.assert_allclose(
@@ -59,7 +59,7 @@ def test_expected_number_in_closed_form():
 @pytest.mark.parametrize(("d", "p"), ((2, 0.5 / math.pi), (3, math.sin(0.25) ** 2)))
 @pytest.mark.parametrize("n", (1, 2, 7, 200))
 def test_expected_number_for_finite_n(n, d, p):
-    """Token k + 1 is strong with probability (1 - p)^k, p being the share of a cap of radius 1/2."""
+    """Token k + 1 is strong with probability (1 - p)^k, where p is the share of a cap of radius 1/2."""
     expected = sum((1 - p) ** k for k in range(n))
     np.testing.assert_allclose(expected_strong_centres(0.5, n, d), expected, rtol=1e-12)
 
@@ -67,7 +67,7 @@ def test_expected_number_for_finite_n(n, d, p):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("d, separation", ((2, 0.5), (3, 2.0)))
 def test_number_of_strong_centres(d, separation):
-    """C10 by Monte Carlo, 4 sigma; the printed d = 3 formula, a third of this, would be many sigma off."""
+    """Counts agree with C10 to 4 sigma; the printed formula for d = 3, a third of this, would be many sigma off."""
     x = np.random.default_rng(d).normal(size=(500, 50, d))
     counts = np.sum(jax.jit(jax.vmap(centres, (0, None)))(x, separation)[:, 1], axis=1)
     error = counts.std() / math.sqrt(500)
@@ -75,7 +75,7 @@ def test_number_of_strong_centres(d, separation):
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    """No other test here has eleven tokens."""
+    """The function is traced anew, since no other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x = np.random.default_rng(5).normal(size=(11, 3))
     expected = [reference.renyi_centres(x, 0.8, strong) for strong in (False, True)]

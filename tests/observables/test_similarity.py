@@ -18,7 +18,7 @@ def cloud(seed, n=7, d=3):
 
 
 def close_pairs(x, cosine):
-    """The statistic of a phase diagram, of one cloud."""
+    """The statistic of a phase diagram for one cloud."""
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     return ClosePairs(cosine)(jnp.asarray(unit.T[:, :, None]))[0]
 
@@ -31,7 +31,7 @@ def test_cosines_are_those_of_the_definition():
 
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 def test_cosines_of_special_clouds(dtype):
-    """Identical and antipodal tokens stay within [-1, 1]; one dimension; one token; huge and tiny tokens."""
+    """Cosines of equal and antipodal tokens are within [-1, 1], also in one dimension, for one token, at any scale."""
     x = np.array([[0.1, 0.7, 0.3], [0.1, 0.7, 0.3], [-0.1, -0.7, -0.3]], dtype)
     signs = np.asarray([[1.0, 1, -1], [1, 1, -1], [-1, -1, 1]])
     for scale in (1.0, 1e-30, 1e30):
@@ -93,7 +93,7 @@ def test_close_pairs_of_two_clusters():
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    """No other test here has eleven tokens."""
+    """The function is traced anew, since no other test here has eleven tokens."""
     monkeypatch.setattr(_pairs, "_BLOCK_ENTRIES", 33)
     x = cloud(4, 11)
     density, edges = histogram(x, 8)
@@ -115,7 +115,7 @@ def test_jit_vmap_and_dtype():
 
 
 def test_gradient_of_cosines():
-    """Of <x, y> / (|x| |y|) by x: (y/|y| - c x/|x|) / |x|; and finite at identical tokens."""
+    """The gradient of <x, y> / (|x| |y|) by x is (y/|y| - c x/|x|) / |x|, and is finite at identical tokens."""
     x, gradients = cloud(7, 2), jax.jit(jax.jacrev(pairwise_cosine))
     a, b = (row / np.linalg.norm(row) for row in x)
     by_first = gradients(x)[0, 1, 0]

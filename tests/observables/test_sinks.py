@@ -31,7 +31,7 @@ def test_baseline_is_the_mass_of_uniform_causal_attention(n, include_self):
 
 
 def test_baseline_in_numbers():
-    """H_n / n on the first token, by H_n = log n + gamma + 1/(2n) - 1/(12 n^2) + 1/(120 n^4), and 1/n^2 on the last."""
+    """The first mass is H_n / n, H_n = log n + gamma + 1/(2n) - 1/(12 n^2) + 1/(120 n^4), the last is 1/n^2."""
     mass = uniform_causal_sink(64, include_self=True)
     harmonic = np.log(64) + np.euler_gamma + 1 / 128 - 1 / (12 * 64**2) + 1 / (120 * 64**4)
     np.testing.assert_allclose(mass[0], harmonic / 64, rtol=1e-12)
@@ -56,7 +56,7 @@ def test_heads_by_vmap():
 
 
 def test_total_mass():
-    """With the token itself the masses are a probability; without, a matrix that only looks at itself has none."""
+    """With the token itself the masses sum to one; without it, a matrix that attends only to itself has none."""
     np.testing.assert_allclose(jnp.sum(sink_mass(jnp.asarray(attention(1), float), include_self=True)), 1, rtol=1e-12)
     np.testing.assert_array_equal(sink_mass(jnp.asarray(np.eye(7), float)), np.zeros(7))
     first = np.zeros((7, 7))

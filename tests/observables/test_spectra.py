@@ -16,7 +16,7 @@ from tests.helpers import as_a_user
 
 
 def test_eigenvalues_known_in_advance():
-    """A rotation by 1 radian scaled by 2, and a real eigenvalue -3, in a random basis."""
+    """A rotation by 1 radian scaled by 2 and a real eigenvalue -3 are found in a random basis."""
     block = np.zeros((3, 3))
     block[:2, :2] = 2 * np.array([[np.cos(1), -np.sin(1)], [np.sin(1), np.cos(1)]])
     block[2, 2] = -3
@@ -27,7 +27,7 @@ def test_eigenvalues_known_in_advance():
 
 
 def test_eigenvalues_are_roots():
-    """det(A - lambda) = 0, sum = trace, product = determinant; sorted by real part."""
+    """Values solve det(A - lambda) = 0, their sum is the trace, their product the determinant, and real parts fall."""
     matrix = np.random.default_rng(1).normal(size=(6, 6))
     values = spectrum(matrix)
     for value in values:
@@ -38,7 +38,7 @@ def test_eigenvalues_are_roots():
 
 
 def test_symmetric_matrices_have_exactly_real_eigenvalues():
-    """Also where they are degenerate."""
+    """Eigenvalues are exactly real, also where they are degenerate."""
     factor = np.random.default_rng(2).normal(size=(6, 2))
     values = spectrum(factor @ factor.T)
     assert np.all(values.imag == 0)
@@ -55,12 +55,12 @@ def test_product(d, k):
     padded = np.zeros(d, dtype=complex)
     padded[: min(d, k)] = values
     matched = spectrum(left @ right)
-    # As polynomials, since sorting is not stable against the rounding of conjugate pairs.
+    # Characteristic polynomials are compared, since sorting is not stable against the rounding of conjugate pairs.
     np.testing.assert_allclose(np.poly(padded), np.poly(matched), rtol=0, atol=1e-10)
 
 
 def test_symmetric_part():
-    """Also through the product of Q and K side by side, as its docstring says."""
+    """The spectrum follows also from the product of Q and K side by side, as the docstring says."""
     rng = np.random.default_rng(4)
     query, key = rng.normal(size=(2, 7)), rng.normal(size=(2, 7))
     form = query.T @ key
@@ -74,7 +74,7 @@ def test_symmetric_part():
 
 
 def test_effective_beta():
-    """It is beta for beta I / d, the same in every basis, blind to the antisymmetric part, and linear."""
+    """The effective beta is beta for beta I / d, the same in every basis, without antisymmetric parts, homogeneous."""
     rng = np.random.default_rng(5)
     np.testing.assert_allclose(effective_beta(jnp.eye(16) * 9 / 16), 9, rtol=1e-12)
     form = rng.normal(size=(5, 5))
@@ -114,14 +114,14 @@ def test_normal_matrices(name):
 
 
 def test_departure_from_normality():
-    """sqrt(|A|^2 - sum |lambda|^2)/|A| where this difference does not cancel; invariances; extreme scales."""
+    """The departure is sqrt(|A|^2 - sum |lambda|^2)/|A| where this does not cancel, invariant, exact at any scale."""
     matrix = np.random.default_rng(0).normal(size=(6, 6))
     expected = np.sqrt(1 - np.sum(np.abs(np.linalg.eigvals(matrix)) ** 2) / np.sum(matrix**2))
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
     for same in (matrix, -3 * matrix, matrix.T, turn @ matrix @ turn.T, 1e250 * matrix, 1e-250 * matrix):
         assert non_normality(same) == pytest.approx(expected, rel=1e-12)
     assert non_normality(np.array([[0.0, 5.0], [0.0, 0.0]])) == pytest.approx(1)
-    # A departure far below the root of the machine epsilon.
+    # This departure is far below the root of the machine epsilon.
     assert non_normality(np.array([[1.0, 1e-12], [0.0, 2.0]])) == pytest.approx(1e-12 / np.sqrt(5))
 
 
@@ -133,7 +133,7 @@ def test_kreiss_constant_of_a_jordan_block(rate, coupling):
     expected = np.max(x * (coupling + np.sqrt(coupling**2 + 4 * w**2)) / (2 * w**2))
     found = kreiss_constant(np.array([[-rate, coupling], [0.0, -rate]]))
     assert found == pytest.approx(max(1, expected), rel=1e-8)
-    # A nilpotent step: (r - 1)/sigma, with w = r.
+    # For a nilpotent step the constant is the maximum of (r - 1)/sigma, with w = r.
     r = 1 + x
     expected = np.max(x * (coupling + np.sqrt(coupling**2 + 4 * r**2)) / (2 * r**2))
     assert kreiss_constant(np.array([[0.0, coupling], [0.0, 0.0]]), discrete=True) == pytest.approx(
@@ -143,7 +143,7 @@ def test_kreiss_constant_of_a_jordan_block(rate, coupling):
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_kreiss_constant_against_a_fine_grid_and_its_theorem(discrete):
-    """Two oscillating pairs, the faster more non-normal, so that the maximum lies off the real axis."""
+    """The faster of two oscillating pairs is more non-normal, so that the maximum lies off the real axis."""
     block = lambda speed, coupling: np.array([[-0.1, speed + coupling], [-speed, -0.1]])
     matrix = np.zeros((4, 4))
     matrix[:2, :2], matrix[2:, 2:] = block(1.0, 0.5), block(2.0, 9.0)
@@ -167,7 +167,7 @@ def test_what_grows_has_no_kreiss_constant():
         assert kreiss_constant(growing) == np.inf
     for growing in (np.array([[-1.1]]), np.array([[1.0, 1.0], [0.0, 1.0]])):
         assert kreiss_constant(growing, discrete=True) == np.inf
-    # A conserved direction, to rounding, does not grow.
+    # A direction that is conserved to rounding does not grow.
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     assert kreiss_constant(turn @ np.diag([0.0, -1.0, -3.0]) @ turn.T) == pytest.approx(1, abs=1e-6)
 

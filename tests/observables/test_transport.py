@@ -1,4 +1,4 @@
-"""The Wasserstein distance: against all permutations, on generic and degenerate clouds, and what is known of it."""
+"""The Wasserstein distance: against all permutations, on generic and degenerate clouds, and its known properties."""
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -35,7 +35,7 @@ def test_it_is_the_best_of_all_permutations(d, sphere, p):
 
 @pytest.mark.parametrize("d", (2, 3))
 def test_degenerate_clouds(d):
-    """Heaps, repeats, antipodes, tokens on both sides of the cut of the circle."""
+    """Clouds may have heaps, repeats, antipodes, and tokens on both sides of the cut of the circle."""
     x, y = clouds(1, 6, d, True)
     pole = np.eye(d)[:1]
     near = np.array([[-1, 1e-3, 0][:d], [-1, -1e-3, 0][:d]])
@@ -52,7 +52,7 @@ def test_degenerate_clouds(d):
 
 @pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, True), (3, True), (2, False)])
 def test_masses_are_repeated_tokens(d, sphere):
-    """Of small whole masses the same as of tokens that are as often there; masses of zero are not there."""
+    """Small whole masses are equivalent to so many copies of a token, and masses of zero to none."""
     space = cjx.Sphere() if sphere else FLAT
     x, y = clouds(7, 6, d, sphere)
     first, second = np.array([1, 2, 0, 1, 2]), np.array([3, 1, 2])
@@ -62,8 +62,8 @@ def test_masses_are_repeated_tokens(d, sphere):
 
 
 def repeated(x, y, p, sphere):
-    """W_p of 8 and 6 tokens of equal mass: each x thrice and each y four times is an assignment. Costs are in units of
-    the largest distance that is gone, for else powers of clusters of several widths are lost.
+    """W_p of 8 and 6 tokens of equal mass, as an assignment of each x three times and each y four times. The unit of
+    costs is the largest distance of the assignment: otherwise powers are lost for clusters of several widths.
     """
     far = np.array([[reference.distance(a, b, sphere) for b in y] for a in x])
     far, unit = np.repeat(np.repeat(far, 3, 0), 4, 1), far.max()
@@ -77,7 +77,7 @@ def repeated(x, y, p, sphere):
 @pytest.mark.parametrize("p", (1.0, 2.0, 4.0, 64.0))
 @pytest.mark.parametrize("heads", (1, 2))
 def test_clusters_of_any_width(d, p, heads, sphere):
-    """Of 8 and 6 tokens in one cluster, or in two at antipodes, down to the width at which the tokens are rounded."""
+    """W is right for 8 and 6 tokens in one cluster, or in two at antipodes, down to the width of rounding."""
     rng = np.random.default_rng(d)
     x, y = rng.normal(size=(8, d)), rng.normal(size=(6, d))
     side = [np.where(np.arange(n) < n // heads, 1, -1)[:, None] for n in (8, 6)]
@@ -94,7 +94,7 @@ def test_clusters_of_any_width(d, p, heads, sphere):
 
 @pytest.mark.parametrize("d", (1, 2, 3))
 def test_any_scale(d):
-    """W of clouds s times as large is s times as large, for any p, with masses and without."""
+    """W scales with the clouds, for any p, with masses and without."""
     x, y = clouds(5, 7, d, False)
     for masses in (None, (np.arange(7), np.ones(7))):
         for p in (1.0, 2.0, 64.0):
@@ -107,7 +107,7 @@ def test_any_scale(d):
 
 @pytest.mark.parametrize("d", (2, 3))
 def test_rounding_of_masses_is_not_carried(d):
-    """Three masses of .1 and one of .3 in each of two clusters at antipodes differ by rounding, which stays."""
+    """Masses .1, .1, .1 and .3 differ by rounding, and the difference is not carried to the cluster at the antipode."""
     pole = np.eye(d)[:1]
     one = np.concatenate([np.repeat(pole, 3, 0), -pole])
     other = np.concatenate([pole, -pole]) + 1e-9 * np.eye(d)[1]
@@ -117,7 +117,7 @@ def test_rounding_of_masses_is_not_carried(d):
 
 @pytest.mark.parametrize(("d", "sphere"), [(1, False), (2, True), (3, True)])
 def test_a_little_mass_is_carried(d, sphere):
-    """A mass of 1e-11 that is 1 away counts beside tokens that move by 1e-8."""
+    """A mass of 1e-11 that moves by about 1 counts beside tokens that move by 1e-8."""
     x = np.eye(d)[:1] if sphere else np.zeros((1, 1))
     far, near = (np.eye(d)[1:2], np.array([[1.0, 1e-8, 0][:d]])) if sphere else (np.ones((1, 1)), np.full((1, 1), 1e-8))
     found = cjx.wasserstein(
@@ -128,7 +128,7 @@ def test_a_little_mass_is_carried(d, sphere):
 
 @pytest.mark.parametrize("d", (2, 3))
 def test_it_is_the_linear_programme(d):
-    """Many tokens of any masses: the same by all pairs."""
+    """For many tokens of any masses the distance is that of the linear programme over all pairs."""
     x, y = clouds(3, 30, d, True)
     masses = np.random.default_rng(4).uniform(size=(2, 30))
     cost = np.arccos(np.clip(x @ y.T, -1, 1))
@@ -157,7 +157,7 @@ def test_bad_arguments(make, words):
 
 @pytest.mark.exhaustive
 def test_what_is_known():
-    """Evenly spread tokens turn by the shortest way; W_2 along a flow has the speed of the flow; a metric."""
+    """Evenly spread tokens turn by the shortest way, W_2 along a flow has the speed of the flow, and W is a metric."""
     even = oracles.circle_tokens(2 * np.pi * np.arange(12) / 12)
     turned = oracles.circle_tokens(2 * np.pi * (np.arange(12) + 0.3) / 12)
     assert cjx.wasserstein(even, turned) == pytest.approx(0.3 * 2 * np.pi / 12, abs=1e-9)
@@ -166,7 +166,7 @@ def test_what_is_known():
     speed = float(jnp.sqrt(jnp.mean(jnp.sum(field(0.0, jnp.asarray(x, float)) ** 2, axis=1))))
     later = cjx.simulate(field, jnp.asarray(x, float), jnp.array([0.0, 1e-4])).x1
     assert cjx.wasserstein(x, later) / 1e-4 == pytest.approx(speed, rel=1e-3)
-    # A metric.
+    # W is a metric.
     y, z = clouds(9, 40, 3, True)
     assert cjx.wasserstein(x, z) <= cjx.wasserstein(x, y) + cjx.wasserstein(y, z)
     assert cjx.wasserstein(x, y) == pytest.approx(cjx.wasserstein(y, x), abs=1e-12)

@@ -1,6 +1,6 @@
-"""Every public callable with every kind of bad value: it is refused in one clear sentence, or accepted with a reason.
+"""A door is a public callable. It refuses each bad value in one clear sentence, or accepts it for a reason.
 
-`walk` finds the callables and calls them; `good` holds the good values of arguments by their names, `values` the bad
-ones, `rules` says what may be accepted, and `inside` which public names users do not call. A new public callable needs
-a line in `good` for each required argument whose name is new.
+`walk` finds the doors and calls them; `good` holds the good values of arguments by name, `values` the bad values,
+`rules` the bad values that may be accepted, and `inside` the public names that users do not call. A new door needs a
+line in `good` for each required argument whose name is new.
 """

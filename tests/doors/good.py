@@ -1,9 +1,9 @@
-"""Good values: what each argument of a public callable takes in a small valid call, by its name.
+"""Good values of the arguments of each door, for a small valid call, by the name of the argument.
 
-A module has one dictionary. Its keys are the names of arguments, "x"; those of an argument at one door,
-"MeanField.sample.n"; of several arguments of one door, "simulate.*"; and of the object whose methods are called where
-it is not what the class makes of its own good values, "Trajectory.self". What the dictionary of a module lacks is
-taken from that of `clusterjax` itself, by the name of the argument, where it is required or None by default.
+Each module has one dictionary. A key is the name of an argument, "x"; of an argument of one door, "MeanField.sample.n";
+of several arguments of one door, "simulate.*"; or of the object whose methods are called, "Trajectory.self", unless its
+class makes this object of its own good values. If the dictionary of a module lacks an argument that is required or None
+by default, its value is taken, by name, from the dictionary of `clusterjax` itself.
 """
 
 import functools
@@ -90,7 +90,7 @@ def _core() -> dict[str, Any]:
         "t_end": 10.0, "MergeTree.self": cjx.coarsen(field, X, 10.0, tolerance=0.1), "Trajectory.self": run,
         "Trajectory.save.path": "run", "Trajectory.load.path": str(FOLDER / "run"),
         "Harmonic.certified.queries": sphere_tokens(1, N, 2), "tokens": sphere_tokens(2, N, 2),
-        # The mean field is one of the circle.
+        # The mean field is on the circle.
         **same(sphere_tokens(1, N, 2), "points", "MeanField.to_coefficients.x"),
         **same(jnp.zeros((9, 2)).at[0, 0].set(1.0).at[1, 0].set(0.1), "c", "MeanField.__call__.x"),
         **same(cjx.SoftmaxAttention, "MultiHeadField.attention", "MultiHeadField.factored.attention"),
@@ -137,7 +137,7 @@ def _design() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of one number."""
+    """A parameter class with one number."""
 
     n: int = experiments.parameter(2, "a number")
 
@@ -209,7 +209,7 @@ def _plot() -> dict[str, Any]:
 def _probe() -> dict[str, Any]:
     ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]], np.int32)
     mask = np.array([[1, 1, 1, 1], [1, 1, 1, 0]], bool)
-    # As many words as the tokenizer of the package has.
+    # The network has as many words as the tokenizer of the package.
     sizes = sizes_like(
         "albert", vocab_size=4096, embedding_size=D, hidden_size=D, num_heads=2, intermediate_size=D, num_layers=1,
         max_positions=8,
@@ -420,5 +420,5 @@ MODULES = tuple(_MAKERS)
 
 @functools.cache
 def good_values(module: str) -> dict[str, Any]:
-    """The good values of one module of clusterjax; its own, without those that it shares with the others."""
+    """The good values of one module of clusterjax, without those that it takes from `clusterjax` itself."""
     return _MAKERS[module]()

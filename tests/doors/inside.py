@@ -1,6 +1,6 @@
-"""The public names that are no doors: records that the package fills in, and steps that it takes by itself."""
+"""Public names that are no doors: records that the package fills in, and steps that it takes by itself."""
 
-# Records: a function of the package returns them, and what they hold was computed. Nobody builds them to pass them in.
+# Records: functions of the package return them with computed contents. Users do not build records to pass them in.
 RECORDS = {
     "": "Hemisphere Lifetimes LimitClause LimitHypothesis LimitShape MergeTree Modes NeuralCollapse Plateaus Support "
     "Survival TimeToCluster Trajectory",
@@ -16,8 +16,8 @@ RECORDS = {
     "experiments": "Claim Experiment Film Measured Outcome Source Subject",
 }
 
-# Steps by class and method: the package calls them, in the midst of a computation or of its own checks, with tokens,
-# times and matrices that a door above has let in. Those who write a mask, a law or a norm of their own implement them.
+# Steps by class and method: the package calls them within a computation or its own checks, with tokens, times and
+# matrices that a door has checked before. Users implement them for masks, laws or norms of their own.
 STEPS = {
     "": "check enter queries exponential hardmax resolve allowed covers reaches attended_mass jumps between summary "
     "ALiBi.at Decay.at RelativeBias.at Rotary.at log_weights turn MergeTree.steps error_order func init order step "
@@ -35,13 +35,13 @@ STEPS = {
 
 
 def split(name: str) -> tuple[str, str]:
-    """The module, empty for that of `clusterjax` itself, and the name in it."""
+    """Splits a public name into its module, empty for `clusterjax` itself, and the name in the module."""
     module, dot, rest = name.partition(".")
     return (module, rest) if dot and module[0].islower() else ("", name)
 
 
 def is_door(name: str) -> bool:
-    """Whether the public name is called with what users bring; abstract classes are called through others."""
+    """True if users call this public name with values of their own; abstract classes are called through others."""
     if any(part.startswith("Abstract") for part in name.split(".")):
         return False
     module, rest = split(name)

@@ -1,11 +1,11 @@
-"""Arrays of numbers as users have them, without x64: in float64 beyond float32, or in the other order of bytes.
+"""Arrays of numbers as users have them, without x64: float64 numbers beyond float32, and the other order of bytes.
 
     python -m tests.doors.numbers             every public callable
     python -m tests.doors.numbers 8           every eighth
     python -m tests.doors.numbers 1 plot      every one of this module
 
-A number that float32 does not hold is refused where it would become infinite, and what is in the other order of bytes
-gives the same result. Each line that is printed is a fault.
+A number that float32 cannot hold must be refused where it would become infinite, and numbers in the other order of
+bytes must not change the result. Each line that is printed is a fault.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.doors.values import Hang, is_numeric
 from tests.doors.walk import Door, alarm, doors, judge
 
 
-# What a number beyond float32 is let into, by name and argument, and why it becomes no infinity.
+# Arguments that accept a number beyond float32, by the reason why it does not become infinite.
 KEPT = {
     "NumPy computes with it, in float64": """
         coarsen.t_end limit_shape.t LimitShape.outline.reach Survival.at.t Survival.restricted_mean.horizon lifetimes.ts
@@ -59,7 +59,7 @@ def swapped(good: Any) -> np.ndarray:
 
 
 def beyond(good: Any) -> Any:
-    """A good value in float64 whose last number float32 does not hold."""
+    """A good value in float64 whose last number is beyond float32."""
     if np.ndim(good) == 0:
         return 1e300
     array = np.array(good, np.float64)
@@ -68,7 +68,7 @@ def beyond(good: Any) -> Any:
 
 
 def is_floating(good: Any) -> bool:
-    """Whether a value is a float of Python or a list or array of floats that is not empty; a PRNG key is none."""
+    """True if a value is a Python float, or a list or array of floats that is not empty; a PRNG key is not."""
     if not isinstance(good, float | list | jax.Array | np.ndarray):
         return False
     dtype = good.dtype if hasattr(good, "dtype") else np.asarray(good).dtype
@@ -76,13 +76,13 @@ def is_floating(good: Any) -> bool:
 
 
 def faults(door: Door) -> list[str]:
-    """What is wrong with each argument of one callable that is a number, or an array of them."""
+    """The faults of one door, for each argument that is a number or an array of numbers."""
     kept, found, expected = set(" ".join(KEPT.values()).split()), [], None
     for argument, good in door.arguments.items():
         where = f"{door.name}.{argument}"
         if argument in ANYTHING or where in (*ENDLESS, *UNBOUNDED):
             continue
-        # A number of Python is of float64 too.
+        # Floats of Python are float64 too.
         if is_floating(good):
             outcome = judge(door, argument, good, beyond)
             if outcome != ("accepted" if where in kept else "refused"):
@@ -90,7 +90,7 @@ def faults(door: Door) -> list[str]:
         if is_numeric(good) and good.dtype.itemsize > 1 and np.ndim(good) and good.dtype.kind in "iuf":
             try:
                 expected = leaves(door.call()) if expected is None else expected
-            except ValueError:  # what wants x64, as `phase.stationary` does
+            except ValueError:  # the door needs x64, as `phase.stationary` does
                 continue
             try:
                 with alarm(60):
@@ -103,7 +103,7 @@ def faults(door: Door) -> list[str]:
 
 
 def leaves(out: Any) -> list[np.ndarray]:
-    """The numbers of a result, apart from the seconds that a training took."""
+    """The numbers of a result, apart from the seconds of a training."""
     kinds, found = jax.Array | np.ndarray | float, jax.tree_util.tree_leaves_with_path(out)
     return [np.asarray(leaf) for path, leaf in found if isinstance(leaf, kinds) and "seconds" not in str(path)]
 

@@ -1,7 +1,7 @@
-"""Which bad values an argument may take after all: a door may still refuse them, in the clear form.
+"""The bad values that an argument may accept; a door may refuse them as well, in the clear form.
 
-What the good value of an argument says is enough for most of them. `BY_NAME` adds what an argument of this name takes
-at every door, and `BY_PLACE` what it takes at one. What is accepted must give finite numbers.
+For most arguments the good value decides. `BY_NAME` adds values that an argument of this name accepts at every door,
+and `BY_PLACE` values that an argument of one door accepts. Accepted values must give finite numbers.
 """
 
 import os
@@ -23,17 +23,17 @@ TEXTS = labels("list of text, text array")
 CALLABLE = labels("class, function")
 GAPS = labels("nan array, inf array")
 
-# Handed to a function of the user, or stored, as they are.
+# These arguments are handed to a user's function, or stored, as they are.
 ANYTHING = ("args",)
-# Accepted, and would take hours.
+# These values are accepted, and would take hours.
 ENDLESS = ("probe.train_albert.recipe", "experiments.reproduce.names")
-# Numbers of the result that are not finite are no fault: steps that a run did not take, much noise, exp(-t V), the
-# constant of a matrix that is not stable, and runs of a search that did not reach its targets.
+# Here results may have numbers that are not finite: steps that a run did not take, much noise, exp(-t V), the constant
+# of a matrix that is not stable, and searches that did not reach their targets.
 UNBOUNDED = (
     "simulate.dense", "simulate.noise", "RescaledField.rescale.t", "design.steer.t_end", "design.steer.spread",
     "kreiss_constant.matrix",
 )  # fmt: skip
-# Doors whose results hold infinities or NaN for good values too: a margin, an empty part, a time without an end.
+# Doors whose results have infinities or NaN for good values too: a margin, an empty part, a time without an end.
 NOT_FINITE = (
     "RescaledField.unscale", "interaction_energy", "neural_collapse", "equiangular_beta", "equiangular_time",
     "lifetimes", "plateaus", "limit_shape", "hardmax.certificate", "hardmax.examine", "design.sensitivity",
@@ -41,12 +41,12 @@ NOT_FINITE = (
     "phase.ClosePairs.__call__", "phase.GramRank.__call__", "phase.ClusterRank.__call__", "probe.bundled_training",
     "probe.token_losses", "transformer.bundled_training", "probe.controls",
 )  # fmt: skip
-# A value that does not fit another argument may be refused in the name of that one.
+# A value that does not fit another argument may be refused in the name of the other argument.
 PAIRED = (
     "experiments.parameter.least", "experiments.parameter.most", "experiments.parameter.above",
     "sentiment.Vocabulary.words", "RelativeBias.clip",
 )  # fmt: skip
-# Doors, by the beginnings of their names, of which a call may compute for longer than ten seconds.
+# Doors, by the beginnings of their names, whose calls may compute for longer than ten seconds.
 SLOW = (
     "design.", "experiments.reproduce", "probe.bridge", "probe.train_albert", "sentiment.train_sentiment",
 )  # fmt: skip
@@ -101,7 +101,7 @@ BY_PLACE = {
                     TEXTS),
     **dict.fromkeys(("sentiment.train_sentiment.resume", "phase.LikeQueryKey.scale"), labels("true")),
     **dict.fromkeys(("plot.polytope.leaders", "plot.words.leaders", "sentiment.Vocabulary.counts"), labels("traced")),
-    **dict.fromkeys(("ALiBi.slope", "Decay.rate"), ARRAYS),  # a stack of one for each head
+    **dict.fromkeys(("ALiBi.slope", "Decay.rate"), ARRAYS),  # an array with one entry for each head
     **dict.fromkeys(("RelativeBias.clip", "RelativeBias.from_function.clip"), labels("zero")),
     "Combined.parts": labels("list of none, ragged"),
     "expected_strong_centres.n": labels("inf"),
@@ -114,7 +114,7 @@ BY_PLACE = {
 
 
 def accepted(place: str, argument: str, good: Any) -> frozenset[str]:
-    """The labels of `values.VALUES` that the argument `argument` with the good value `good` may take."""
+    """The labels of `values.VALUES` that the argument `argument` with the good value `good` may accept."""
     may = BY_NAME.get(argument, frozenset()) | BY_PLACE.get(place, frozenset())
     if good is None:
         return may | NUMBERS | ARRAYS | TEXT | {"none"}

@@ -1,4 +1,4 @@
-"""Every public callable, argument and kind of bad value: one clear sentence, or an acceptance with its reason."""
+"""Every door, argument and kind of bad value: the value is refused in one clear sentence, or accepted for a reason."""
 
 import gc
 import os
@@ -19,8 +19,8 @@ from tests.helpers import as_a_user
 
 
 DOORS = {name: door for module in MODULES for name, door in doors(module).items()}
-# Warnings of libraries: of diffrax, which a field may want in its args; of a film that is neither shown nor written;
-# and of Equinox, which looks through all arguments.
+# Libraries warn: diffrax of complex numbers, which a field may want in its args; matplotlib of a film that is neither
+# shown nor written; Equinox, which looks through all arguments, of iterables.
 WORDS = ("Complex dtype support", "Animation was deleted", "Python iterable type")
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{words}") for words in WORDS]
 every_door = pytest.mark.parametrize("name", sorted(DOORS))
@@ -28,8 +28,7 @@ every_door = pytest.mark.parametrize("name", sorted(DOORS))
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path, monkeypatch):
-    """A folder in which a door may write a file "x"; texts that a training would learn are only read; and the cache of
-    jax stays off."""
+    """A door may write files into a folder, texts for a training are only read, and the cache of jax is off."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compilation_cache, "_use", lambda path: None)
@@ -59,7 +58,7 @@ def test_the_valid_call_is_valid(name):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda name: name or "clusterjax")
 def test_each_good_value_is_of_an_argument(module):
-    """Of that name, or at that place."""
+    """Each key names an argument, an argument at one door, or an object."""
     here = [door for door in DOORS.values() if not module or split(door.name)[0] == module]
     arguments = {name for door in here for name in door.parameters}
     places = {f"{split(door.name)[1]}.{name}" for door in here for name in (*door.parameters, "*")}
@@ -68,7 +67,7 @@ def test_each_good_value_is_of_an_argument(module):
 
 
 def _numbers(*arguments):
-    """A process of its own, since x64 is chosen once a process."""
+    """Runs a process of its own, since x64 is chosen once per process."""
     command = [sys.executable, "-m", "tests.doors.numbers", *arguments]
     settings = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=1500)

@@ -1,4 +1,4 @@
-"""The bad values that stand in for each argument, made from a good one where shape and kind matter."""
+"""The bad values for each argument, made from a good value where shape and kind matter."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def _array(good: Any) -> np.ndarray:
-    """`good` as an array of floats, or two ones where it is none."""
+    """Returns `good` as an array of numbers, or two ones if it is none."""
     if isinstance(good, str | bytes | dict) or good is None:
         return np.ones(2)
     try:
@@ -38,15 +38,15 @@ def _class(good: Any) -> type:
 
 
 class _Unknown:
-    """An object that is nothing to the package."""
+    """An object of a class that the package does not know."""
 
 
 class Hang(BaseException):
-    """The call does not end; no `except Exception` swallows it."""
+    """A call does not end; no `except Exception` catches this exception."""
 
 
 def _endless() -> Iterator[float]:
-    """Numbers without end, as far as the package can know."""
+    """Numbers without an end, as far as the package can know."""
     yield from itertools.repeat(1.0, 10**6)
     raise Hang("reads on after a million numbers")
 
@@ -58,7 +58,7 @@ def _in_itself() -> list[Any]:
 
 
 def is_numeric(good: Any) -> bool:
-    """Whether a good value is an array of numbers, with one at least."""
+    """True if a good value is an array of at least one number."""
     return (
         isinstance(good, jax.Array | np.ndarray)
         and good.dtype != object
@@ -110,12 +110,12 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "masked": _masked,
 }
 
-# Stands for a traced array in the place of the argument: the whole call is then made while compiling.
+# The label of a traced array in place of the argument: the whole call is then traced.
 TRACED = "traced"
 
 
 def traced_like(good: Any) -> Any:
-    """What is traced in the place of `good`: itself if it is of numbers, an integer or a float otherwise."""
+    """The array that is traced in place of `good`: `good` if it holds numbers, an integer or a float otherwise."""
     if isinstance(good, jax.Array | np.ndarray) and (good.dtype != object):
         return good if isinstance(good, jax.Array) or np.issubdtype(good.dtype, np.number) else jnp.asarray(1.0)
     return jnp.asarray(3 if isinstance(good, int) and not isinstance(good, bool) else 1.0)

@@ -1,4 +1,4 @@
-"""Find the public callables, call each with one argument replaced, and judge what came of it."""
+"""Finds the doors, calls each with one argument replaced, and judges the outcome."""
 
 import contextlib
 import dataclasses
@@ -25,14 +25,14 @@ from tests.doors.values import TRACED, VALUES, Hang, is_numeric, traced_like
 
 @dataclasses.dataclass(frozen=True)
 class Door:
-    """A public callable by the module and its name there, and a small valid call of it."""
+    """A public callable, its name with that of its module, and a small valid call of it."""
 
     name: str
     called: Callable[..., Any]
 
     @functools.cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """Those with a name of their own: neither `self`, nor what a star collects."""
+        """The parameters with a name of their own, without `self` and parameters with a star."""
         parameters = inspect.signature(self.called).parameters.items()
         starred = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         return {name: one for name, one in parameters if name != "self" and one.kind not in starred}
@@ -74,7 +74,7 @@ class Door:
         return Door(self.name.rpartition(".")[0], getattr(_home(module), cls)).call()
 
     def call(self, /, **changed: Any) -> Any:
-        """The valid call with some arguments changed, positional where the signature wants it so."""
+        """Makes the valid call with some arguments changed; positional-only arguments are passed by position."""
         target = self.called if self.owner is None else getattr(self.owner, self.name.rpartition(".")[2])
         values = self.good | changed
         first = [name for name, one in self.parameters.items() if one.kind is one.POSITIONAL_ONLY]
@@ -82,7 +82,7 @@ class Door:
 
     @property
     def seconds(self) -> float:
-        """Of computing; a call that takes longer hangs."""
+        """The seconds of computing after which a call counts as hanging."""
         return 100 if self.name.startswith(SLOW) else 10
 
 
@@ -116,8 +116,8 @@ def _methods(cls: type) -> Iterator[str]:
 
 @contextlib.contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise `Hang` in the main thread after so many seconds of computing, and again each second after, in case that
-    the first was swallowed; where the system can."""
+    """Raises `Hang` in the main thread after so many seconds of computing, where the system can; raises it again each
+    second in case the first was swallowed."""
     if not hasattr(signal, "SIGPROF") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -136,7 +136,7 @@ def alarm(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_of_its_own() -> Iterator[None]:
-    """What one call writes is not there for the next."""
+    """Changes to a new folder, so that files of one call are not there for the next."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         yield
 
@@ -145,10 +145,10 @@ INFINITE = "accepted, with numbers that are not finite"
 
 
 def faults(door: Door, *, dear: bool) -> dict[str, str]:
-    """What is wrong, for each argument and each bad value.
+    """The faults of a door, by argument and bad value.
 
-    Unless `dear`, every second bad value is tried, one half or the other by the length of the names, and none of those
-    that may be accepted, which are computed with.
+    Unless `dear`, only every second bad value is tried, the even or the odd ones by the length of the names, and no
+    value that may be accepted, since such a call computes.
     """
     found = {}
     for argument, good in door.arguments.items():
@@ -173,7 +173,7 @@ def faults(door: Door, *, dear: bool) -> dict[str, str]:
 
 
 def judge(door: Door, argument: str, good: Any, label: str | Callable[[Any], Any]) -> str:
-    """What comes of the call with this argument replaced, by a value of `VALUES` or of a function."""
+    """The outcome of the call with this argument replaced by a value of `VALUES` or of a function."""
     try:
         with alarm(door.seconds):
             if label != TRACED:
@@ -198,7 +198,7 @@ def judge(door: Door, argument: str, good: Any, label: str | Callable[[Any], Any
 
 
 def parts_of(door: Door) -> set[str]:
-    """What the object of a method and its arguments are made of: what does not fit them may be said of one of these."""
+    """The names of parts of a method's object and of arguments: an error about a misfit may name one of these."""
     leaves = jtu.tree_flatten_with_path((door.owner, door.good))[0]
     return {str(getattr(step, "name", "")) for path, _ in leaves for step in path} - {""}
 
@@ -208,7 +208,7 @@ def _short(error: BaseException) -> str:
 
 
 def is_clear(error: ValueError, names: tuple[str, ...]) -> bool:
-    """Whether the message is one sentence of the form `NAME must ..., but ...; REMEDY.`, of one of these arguments."""
+    """True if the message is one sentence `NAME must ..., but ...; REMEDY.` about one of these arguments."""
     message = str(error)
     if type(error) is not ValueError or not re.fullmatch(r"[^\n]+ must [^\n]+, but [^\n]+; [^\n]+\.", message):
         return False
@@ -217,7 +217,7 @@ def is_clear(error: ValueError, names: tuple[str, ...]) -> bool:
 
 
 def is_finite(out: Any) -> bool:
-    """Whether every floating number in what was returned is finite."""
+    """True if every floating-point number in a result is finite."""
     return all(
         np.all(np.isfinite(np.asarray(leaf))) for leaf in jtu.tree_leaves(out) if eqx.is_inexact_array_like(leaf)
     )

@@ -1,4 +1,4 @@
-"""`coarsen`: waiting times to 1e68 against quadrature, small clouds against loops, and what it refuses."""
+"""`coarsen`: waiting times to 1e68 against quadrature, small clouds against loops, and refusals."""
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def test_two_clusters_merge_when_the_oracle_says(beta, c0, masses, time):
     exact = reference.two_cluster_time(c0, 0.99, beta, *np.array(masses) / sum(masses))
     assert abs(tree.times[0] / exact - 1) < min(tree.bound[0], 1e-8)
     assert tree.pairs.tolist() == [[0, 1]]
-    # In the midst: a rotation by half of what is left of the angle from where masses would have it.
+    # The point of the merged cluster is on the sphere.
     middle = tree.points[0]
     np.testing.assert_allclose(np.linalg.norm(middle), 1)
 
@@ -59,8 +59,8 @@ def test_waits_of_a_hundred_orders_of_magnitude(beta):
 )
 @pytest.mark.parametrize("beta", [1.0, 30.0, 300.0, 400.0, 1000.0])
 def test_two_tokens_merge_at_any_time_that_float64_holds(beta, normalised, offset, causal, dtype):
-    """At e^-700 ... e^709 as the quadrature of logarithms has it, within the bound; later ones are none, earlier ones
-    are refused."""
+    """At times from e^-700 to e^709 a merger is that of the quadrature of logarithms, within the bound; later mergers
+    are left out, and earlier ones are refused."""
     flow = field(beta, causal=causal, normalised=normalised, **({} if normalised else {"offset": offset * beta}))
     merged = 0
     for angle in (0.3, 1.0, 2.781):
@@ -78,9 +78,9 @@ def test_two_tokens_merge_at_any_time_that_float64_holds(beta, normalised, offse
             continue
         merged += 1
         error = abs(np.expm1(np.log(tree.times[0]) - expected))
-        # What a logarithm of 700 is rounded to is some 1e-13 of its number.
+        # Rounding a logarithm of 700 changes its exponential by some 1e-13 of itself.
         assert error <= tree.bound[0] + 1e-11 and tree.bound[0] < 1e-7
-        # Half of the time is left to tokens at half of the time.
+        # At half of the time half of the time is left.
         apart = np.linalg.norm(np.subtract(*np.asarray(tree.at(tree.times[0] / 2), float)))
         left = reference.log_time_of_two(2 * np.arcsin(apart / 2), NEAR, beta, **law)
         assert left == pytest.approx(expected - np.log(2), abs=1e-2 if dtype == jnp.float32 else 1e-6)
@@ -91,7 +91,7 @@ def test_two_tokens_merge_at_any_time_that_float64_holds(beta, normalised, offse
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(("normalised", "beta"), [(True, 300.0), (False, 400.0), (False, 900.0)])
 def test_bounds_of_long_waits_are_numbers(normalised, beta, causal):
-    """Clusters of two tokens, whose own pull on each other is e^beta in units of what is between clusters."""
+    """Clusters have two tokens, whose pull on each other is e^beta in units of the pull between clusters."""
     angles = (0.0, 1e-3, 2.4, 2.401) if beta < 900 else (0.0, 1e-6, 2.0, 2.0 + 1e-6)
     flow = field(beta, causal=causal, normalised=normalised)
     tree = coarsen(flow, on_the_circle(*angles), 1.7e308, tolerance=0.2)
@@ -122,12 +122,12 @@ def test_a_bound_that_is_no_number_is_infinite(monkeypatch):
 def test_two_causal_tokens(beta, time):
     tree = coarsen(field(beta, causal=True), on_the_circle(0.0, 2.0), 1e9, tolerance=np.sqrt(2 - 2 * 0.95))
     np.testing.assert_allclose(tree.times, time, rtol=1e-9)
-    # The first token does not move, and the second comes to it.
+    # The first token does not move, and the second joins it.
     np.testing.assert_allclose(tree.at(1e8), on_the_circle(0.0, 0.0), atol=1e-7)
 
 
 def test_an_equiangular_simplex_merges_at_once():
-    # beta = 0: gamma(t) = (1 - e^{-2t}) / (1 + (n - 1) e^{-2t}) from gamma = 0.
+    # For beta = 0, gamma(t) = (1 - e^{-2t}) / (1 + (n - 1) e^{-2t}) from gamma = 0.
     n, gamma = 5, 0.99
     tree = coarsen(field(0.0), np.eye(n), 1e3, tolerance=NEAR)
     time = -np.log((1 - gamma) / (1 + (n - 1) * gamma)) / 2
@@ -163,7 +163,7 @@ def test_it_is_the_uncoarsened_run(case):
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_degenerate_clouds(name):
-    # Random tokens of few bits, and so many exact ties: masses that are no powers of two.
+    # Tokens have few bits and thus many exact ties; masses are no powers of two.
     x0 = cloud(name, 4, 2, seed=1, sphere=True)
     agrees(x0, 1.0, 12.0, 0.2, {"masses": np.array([1.0, 0.7, 1.3, 0.9])})
 
@@ -177,7 +177,7 @@ def test_velocities_without_loops_are_those_of_loops(case):
 
 
 def fair_end(case, t_end):
-    """Opposite tokens are at rest, unstably: what the reference rounds grows like e^t, and faster if V stretches."""
+    """Opposite tokens rest unstably: rounding in the reference grows like e^t, and faster if V stretches."""
     return t_end / 2.5 if case == "stretched" else t_end
 
 
@@ -186,7 +186,7 @@ def fair_end(case, t_end):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", CLOUDS)
 def test_thousands_of_clouds(name, case, block):
-    """Each five small clouds: the bound holds in all."""
+    """Each case has five small clouds, and the bound holds in all of them."""
     for seed in range(5 * block, 5 * block + 5):
         rng = np.random.default_rng([seed, 1])
         n, d = int(rng.integers(3, 7)), int(rng.integers(2, 4))
@@ -213,12 +213,12 @@ def test_a_tree_of_many_tokens():
     for k in range(23):
         before, after = (np.asarray(tree.clusters(tree.times[k] * factor)) for factor in (1 - 1e-9, 1 + 1e-9))
         counts.append(len(np.unique(after)))
-        # From the moment on.
+        # The merger counts from its time on.
         np.testing.assert_array_equal(tree.clusters(tree.times[k]), after)
         assert counts[-1] < len(np.unique(before)) or tree.times[k] == 0
         if not 0 < tree.times[k] < 1e6:
-            continue  # later all happens within the rounding of t
-        # Two tokens, one of each component, are at the tolerance.
+            continue  # later events are within the rounding of t
+        # Two tokens, one of each component, are at a distance of the tolerance.
         x = np.asarray(tree.at(tree.times[k]))
         apart = np.linalg.norm(x[:, None] - x[None], axis=2)[before == tree.pairs[k, 0]][:, before == tree.pairs[k, 1]]
         np.testing.assert_allclose(apart.min(), 0.1, rtol=1e-4)
@@ -237,7 +237,7 @@ def test_steps_are_what_tokens_are_at_their_times(causal):
     for t, x in zip(times[::9], xs[::9], strict=True):
         np.testing.assert_allclose(tree.at(t), x, atol=1e-7)
     np.testing.assert_allclose(tree.at(1e300), xs[-1], atol=1e-15)
-    # What never moves takes no step.
+    # A single token never moves and takes no step.
     alone = coarsen(field(6.0), on_the_circle(0.5), 1.0, tolerance=0.1)
     assert len(alone.steps()[0]) == alone.num_steps + 1
 
@@ -299,7 +299,7 @@ def test_exact_equilibria_stay():
 
 
 def test_pulls_that_cancel_to_rounding_are_rest():
-    """Three tokens and three opposite ones, at places that are no exact numbers: their sum is some 1e-17."""
+    """Three tokens and three opposite ones at inexact places have a sum of some 1e-17."""
     x0 = cloud("line through zero", 6, 3, seed=40, sphere=True)
     tree = coarsen(field(0.0, VALUE), x0, 10.0, tolerance=0.2)
     assert len(tree) == 4 and np.all(tree.times == 0) and tree.num_steps == 0
@@ -329,7 +329,7 @@ def test_float32_tokens_are_followed_in_float64():
     assert tree.at(1e10).dtype == jnp.float32 and 1e32 < tree.times[0] < 1e36
 
 
-# --- what it refuses
+# --- refusals
 
 
 GOOD = {"x0": sphere(3, 3), "t_end": 10.0, "tolerance": 0.1}

@@ -1,4 +1,4 @@
-"""The bound of `coarsen`, and when clusters become one: forced too early, and by the gradient of each merger time."""
+"""The bound of `coarsen` on tokens that become one too early, and the gradient of each merger time, which it uses."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ from tests.reference import coarsening as reference
     ],
 )
 def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, starts):
-    # At a distance where a difference shows, in the place of 1e-5.
+    # Tokens become one at a distance where the difference shows, in place of 1e-5.
     law, shown = laws.Law(beta, None, None, 1.0, True, False, 0.0), 0.0
     for seed in range(starts):
         x0, masses = sphere(6, 3, seed), np.random.default_rng(seed).uniform(0.3, 2, 6)
@@ -43,7 +43,7 @@ def test_the_bound_covers_tokens_that_become_one_far_too_early(beta, early, star
     ids=["circle", "sphere", "three"],
 )
 def test_the_gradient_of_a_merger_time(x0, masses):
-    """Of each merger, against differences of whole runs in three directions."""
+    """The gradient of each merger time agrees with differences of whole runs in three directions."""
     law, masses = laws.Law(6.0, None, None, 1.0, True, False, 0.0), np.array(masses, float)
     follow = lambda x: run.run(law, x / np.linalg.norm(x, axis=1)[:, None], masses, 1e12, 0.1, 1e-7, 10_000)
     monitored = follow(x0)
@@ -63,7 +63,7 @@ def test_the_spread_of_a_cluster_is_its_mean_square_distance():
     x, masses = x / np.linalg.norm(x, axis=1, keepdims=True), rng.uniform(0.2, 2, 5)
     flow = laws.Law(1.0, None, None, 1.0, True, False, 0.0)
     found = clouds.start(flow, x, masses)
-    for group in ([0, 1], [0, 1, 2, 3]):  # one within the other: spreads add up
+    for group in ([0, 1], [0, 1, 2, 3]):  # the first group is within the second: spreads add up
         found = clouds._joined(flow, found, np.array(group), 1e-3)
     expected, gap = 0.0, 0.0
     for mass, token in zip(masses, x, strict=True):
@@ -75,7 +75,7 @@ def test_the_spread_of_a_cluster_is_its_mean_square_distance():
 
 
 def test_tokens_that_part_again_do_not_become_one():
-    """At the pole from which V = diag(1, -1) repels, nearer to each other than where tokens become one."""
+    """At the pole from which V = diag(1, -1) repels, tokens part although they are near enough to become one."""
     x0 = np.array([[1e-7, 1.0], [-1e-7, 1.0]])
     tree = coarsen(field(1.0, np.diag([1.0, -1.0])), x0, 60.0, tolerance=0.1)
     np.testing.assert_allclose(tree.at(60.0), [[1.0, 0.0], [-1.0, 0.0]], rtol=0, atol=1e-6)
@@ -85,7 +85,7 @@ def test_tokens_that_part_again_do_not_become_one():
 @pytest.mark.parametrize(("normalised", "causal"), [(True, False), (False, False), (True, True)])
 @pytest.mark.parametrize("form", [None, np.array([[0.9, 0.3, -0.2], [0.0, 0.7, 0.4], [0.3, -0.1, 0.8]])])
 def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
-    """Against differences of the double loop, in tangent directions; and the product is by the same matrix."""
+    """Jacobian and product agree with differences of the double loop in tangent directions, and with each other."""
     x, masses, h = sphere(5, 3, seed=2), np.array([1.0, 0.4, 2.0, 1.0, 0.7]), 1e-6
     flow = laws.Law(3.0, form, value, 1.0 if value is not None else 1.3, normalised, causal, 0.0)
     cloud = clouds.start(flow, x, masses)
@@ -117,15 +117,15 @@ def _unit(x):
 
 
 def test_an_unknown_place_of_tokens_counts_only_where_their_cluster_does():
-    """Nothing bounds where the last token is, which begins at the first one: the first mergers are without the two."""
+    """The place of the last token, which begins at the first, has no bound; the first mergers are without these two."""
     x0 = on_the_circle(-0.6545, -0.599, 1.5612, 0.8153, -0.6545)
     masses = jnp.array([0.0377, 0.4877, 1e-4, 0.7208, 0.1961])
-    # Infinity times zero would be a warning, which tests take for an error.
+    # Infinity times zero would give a warning, which is an error in tests.
     tree = coarsen(field(300.0, masses=masses, causal=True), x0, 1e300, tolerance=0.05)
     assert not np.isnan(tree.bound).any() and tree.bound[0] < 1e-6
 
 
 def test_clusters_that_hardly_come_nearer_to_each_other_bound_no_step():
-    """The time in which they would meet overflows, and is infinite without a warning."""
+    """The time in which clusters would meet overflows, and is infinite without a warning."""
     tree = coarsen(field(2000.0, normalised=False, offset=2000.0), sphere(4, 3, 5), 1e300, tolerance=0.05)
     assert np.all(tree.bound < 1e-6)

@@ -8,12 +8,12 @@ from tests.coarsen_cases import coarsen, field, on_the_circle
 
 
 def lemma(u0, beta, c):
-    r"""By when $\dot u = u (1 - u) e^{\beta(u - 1)}$ has come from u0 to $1 - u \le e^{-c\beta}$ at the latest."""
+    r"""The latest time at which $\dot u = u (1 - u) e^{\beta(u - 1)}$ comes from u0 to $1 - u \le e^{-c\beta}$."""
     return np.exp(beta * (1 - u0)) / u0 + beta**2 * c * np.e / (beta - 1)
 
 
 def by_equation(u0, beta, c):
-    """When it does, by quadrature."""
+    """The time at which the equation comes there, by quadrature."""
     slowness = lambda u: np.exp(beta * (1 - u)) / (u * (1 - u))
     return quad(slowness, u0, 1 - np.exp(-c * beta), epsabs=0, epsrel=1e-12, limit=500)[0]
 
@@ -25,9 +25,9 @@ def test_the_oracle():
 
 @pytest.mark.parametrize(("u0", "beta", "c"), [(0.7, 10.0, 0.6), (0.1, 20.0, 0.3), (0.5, 40.0, 0.2)])
 def test_two_tokens_meet_before_the_lemma_says(u0, beta, c):
-    """Their cosine grows by 2 (1 - u^2) / (1 + e^(beta (1 - u))), which for u > 0 is faster than the equation's."""
+    """Their cosine grows by 2 (1 - u^2) / (1 + e^(beta (1 - u))), which for u > 0 is faster than in the equation."""
     tree = coarsen(field(beta), on_the_circle(0.0, np.arccos(u0)), 1e300, tolerance=np.sqrt(2 * np.exp(-c * beta)))
     latest = by_equation(u0, beta, c)
     assert len(tree) == 1 and tree.times[0] < latest < lemma(u0, beta, c)
-    # Faster by 2 (1 + u) / (u (1 + e^(-beta (1 - u)))), which is at most this.
+    # The factor between them is 2 (1 + u) / (u (1 + e^(-beta (1 - u)))), which is at most the factor here.
     assert tree.times[0] > latest / (2 * (1 + u0) / u0)

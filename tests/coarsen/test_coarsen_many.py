@@ -1,4 +1,4 @@
-"""`coarsen` of more tokens than it holds pairs of: sums and searches by tiles, and runs beside those that hold them."""
+"""`coarsen` of more tokens than it holds pairs of: sums and searches by tiles, and runs against those with pairs."""
 
 import re
 
@@ -35,7 +35,7 @@ def test_velocities_by_tiles_are_those_of_all_pairs(beta, accuracy):
 
 
 def test_a_cloud_that_has_contracted_is_summed_to_its_own_size():
-    # The least that float32 tells apart at 1 is 1e-7: velocities of 1e-5 would be known to a hundredth.
+    # The least difference of float32 at 1 is 1e-7, which would give velocities of 1e-5 only to a hundredth.
     flow, masses = plain(9.0), np.ones(600)
     x = np.array([0.0, 0.0, 1.0]) + 1e-5 * np.random.default_rng(0).normal(size=(600, 3))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -81,7 +81,7 @@ def test_each_token_is_led_by_one_that_is_near_and_before_it():
     assert np.all(np.linalg.norm(x - x[lead], axis=1) <= 0.003)
     leaders = np.unique(lead)
     apart = clouds.distances(x[leaders]) + np.eye(len(leaders))
-    # Cosines are of single precision, so that the nearest may be missed by so much.
+    # Cosines have single precision, so that the nearest leader may be missed by 1e-4.
     assert 600 < len(leaders) < 1000 and apart.min() > 0.003 - 1e-4
 
 
@@ -106,7 +106,7 @@ def test_crossings_are_where_pairs_come_to_the_tolerance():
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    """Tiles from 101 tokens on, until 60 clusters are left, and pieces of few pairs."""
+    """Uses tiles from 101 tokens on until 60 clusters are left, and pieces of few pairs."""
     monkeypatch.setattr(clouds, "MOST_HELD", 100)
     monkeypatch.setattr(clouds, "FEW", 60)
     monkeypatch.setattr(run, "_MOST_PAIRS", 5)
@@ -135,7 +135,7 @@ def test_many_are_followed_as_few_are(few_are_many, monkeypatch, n, d, beta, tol
     found, exact = (np.array([merger.time for merger in one.mergers]) for one in (many, few))
     assert len(found) == len(exact) == n - 1 and np.all(np.diff(found) >= 0)
     off, bounds = np.abs(found - exact) / np.maximum(exact, 1e-300), bound.relative_errors(many)
-    # Who hardly touches and parts again within a piece of a step has not merged; the next to merge takes its place.
+    # A pair that barely touches and parts within a piece of a step has not merged; the next pair takes its place.
     assert np.mean(off <= bounds + 1e-9) > 0.99 and np.median(bounds) < 1e-3 and off.max() < 1e-2
     by_tiles = [merger for merger in many.mergers if merger.index < tiled]
     assert len(by_tiles) > n / 2
@@ -144,7 +144,7 @@ def test_many_are_followed_as_few_are(few_are_many, monkeypatch, n, d, beta, tol
 
 
 def test_displacements_are_carried_along_steps(few_are_many):
-    """The error of one step through the next, against the step from there; and those of tokens that become one."""
+    """The error of a step is carried through the next one, and to tokens that become one."""
     flow, x, masses = plain(4.0), sphere(150, 3, seed=1), np.random.default_rng(1).uniform(0.5, 2, 150)
     whole = run.run(flow, x, masses, 2.0, 0.1, 1e-6, 100)
     first, second = whole.legs[:2]
@@ -158,7 +158,7 @@ def test_displacements_are_carried_along_steps(few_are_many):
     there = steps.step(flow, second.cloud.attended, y, 0.0, second.length, steps.slope(flow, y, second.cloud.attended))
     expected = np.linalg.norm(there.y1 - second.y1, axis=1)
     np.testing.assert_allclose(sizes, expected, rtol=0.15, atol=0.1 * expected.max())
-    # Two thirds of the tokens in pairs become one: the mean by masses.
+    # Two thirds of the tokens become one in pairs, with the mean of errors by masses.
     place = np.concatenate([np.repeat(np.arange(50), 2), np.arange(50, 100)])
     leaders = np.concatenate([np.arange(0, 100, 2), np.arange(100, 150)])
     after = second.cloud._replace(y=y[leaders], cluster=place, first=leaders, spread=np.zeros(100))
@@ -189,12 +189,12 @@ def test_gathering_keeps_masses_and_means(few_are_many):
         gaps = np.linalg.norm(own - found.y[k], axis=1)
         np.testing.assert_allclose(found.spread[k], weight @ gaps**2 / weight.sum(), rtol=1e-10)
         np.testing.assert_allclose(found.radius[k], gaps.max(), rtol=1e-10)
-    # Where tokens part nothing becomes one.
+    # Where tokens part, none become one.
     assert clouds.gathered(flow, cloud, now._replace(rates=np.ones(200)), 2e-3) is cloud
 
 
 def test_a_clump_merges_at_time_zero(few_are_many):
-    """More pairs than are held, some within a quarter of the tolerance of each other and some not; and a token afar."""
+    """More pairs than are held are in a clump, some of them within a quarter of the tolerance; one token is afar."""
     x = np.array([0.0, 0.0, 1.0]) + 0.03 * np.random.default_rng(0).uniform(-1, 1, size=(150, 3))
     x[80] = [1.0, 0.0, 0.0]
     components = run.Components(np.arange(150), [])
@@ -204,7 +204,7 @@ def test_a_clump_merges_at_time_zero(few_are_many):
     alone.at_start(cloud, 0.05, clouds.distances(cloud.y))
     np.testing.assert_array_equal(components.roots, alone.roots)
     assert len(components.mergers) == 148 and all(one.time == 0 for one in components.mergers)
-    # Halves down to the shortest piece, and what is held there once after the other.
+    # Distances are bisected down to the shortest interval, whose pairs are joined in several parts.
     ring = run.Components(np.arange(150), [])
     angles = np.arange(150) * 2 * np.pi / 150
     even = clouds.start(plain(1.0), np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones(150))
@@ -217,7 +217,7 @@ def _unit(x):
 
 
 def test_tokens_at_one_point_are_one_where_others_part_too(few_are_many):
-    """Four places on a circle between two heaps, from which tokens that are near part: so do not those at one point."""
+    """Four places on a circle lie between two heaps: near tokens there part, only tokens at one point become one."""
     angles = np.repeat([1.55, 1.56, 1.57, 1.58, 0.0, np.pi], [2, 2, 2, 2, 96, 96])
     x, flow = np.stack([np.cos(angles), np.sin(angles)], axis=1), plain(3.0)
     cloud = clouds.start(flow, x, np.ones(200))
@@ -267,7 +267,7 @@ def test_many_tokens_to_the_last_merger():
     assert abs(len(np.unique(found)) - len(np.unique(labels))) <= 2
 
 
-# --- what it refuses
+# --- refusals
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`coarsen`: tokens that come to the tolerance and part again within one step."""
+"""`coarsen`: tokens that come within the tolerance and part again in one step."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tests.reference import coarsening as reference
 
 
 def test_tokens_that_pass_each_other_within_a_step():
-    # Token 5 passes token 3 at a distance of .1886, within one step.
+    # Token 5 passes token 3 at a distance of .1886, in one step.
     x0 = cloud("lattice", 6, 3, seed=7, sphere=True)
     masses = np.array([0.0, 0.5, 1.0, 0.0, 2.0, 1.7])
     options = {"causal": True, "masses": masses}
@@ -24,10 +24,10 @@ def test_tokens_that_pass_each_other_within_a_step():
 
 
 def passes_on_great_circles(seed):
-    """A step of tokens on great circles, all distances at many shares of it, (shares, n, n), and who passes whom."""
+    """A step of tokens on great circles, all distances at many shares of it, (shares, n, n), and pairs that pass."""
     y0, pull = sphere(8, 3, seed=seed), np.random.default_rng([seed, 1]).normal(size=(8, 3))
     pull -= np.sum(pull * y0, axis=1, keepdims=True) * y0
-    # Steps are in the length of the path of all tokens, and of some tenths at most.
+    # The length of a step is that of the path of all tokens, and some tenths at most.
     pull /= np.linalg.norm(pull)
     speeds, length = np.linalg.norm(pull, axis=1, keepdims=True), 0.5
     at = lambda s: y0 * np.cos(s * speeds) + pull / speeds * np.sin(s * speeds)

@@ -1,4 +1,4 @@
-"""Steps of runs: how many a causal one takes, and that slopes do not depend on the size of the velocities."""
+"""Steps of runs: a causal run takes few, and slopes do not depend on the size of the velocities."""
 
 import numpy as np
 import pytest
@@ -17,23 +17,23 @@ def test_slopes_do_not_depend_on_the_size_of_velocities(size):
 
 @pytest.mark.exhaustive
 def test_a_causal_run_to_the_end_takes_few_steps():
-    """Tokens within a component pass each other closely: 4,000 steps did not suffice where that made steps short."""
+    """Tokens of a component pass each other closely: if these made steps short, 4,000 steps would not suffice."""
     tree = coarsen(field(9.0, causal=True), sphere(24, 3, seed=2), 1e300, tolerance=0.1, max_steps=800)
     assert len(tree) == 23 and 1e6 < tree.times[-1] < 1e8
-    # All at the first token, which has not moved.
+    # All tokens are at the first token, which has not moved.
     np.testing.assert_allclose(tree.at(1e300), np.tile(sphere(24, 3, seed=2)[0], (24, 1)), atol=1e-6)
 
 
 def test_only_tokens_of_different_components_make_a_step_short():
     y, slopes = on_the_circle(0.0, 0.1, 2.0), np.zeros((3, 2))
-    slopes[1] = [np.sin(0.1), -np.cos(0.1)]  # the second goes to the first
+    slopes[1] = [np.sin(0.1), -np.cos(0.1)]  # the second token moves towards the first
     apart = np.linalg.norm(y[:, None] - y[None], axis=2)
     alone, joined = (run._reach(y, slopes, apart, np.array(of)) for of in ([0, 1, 2], [0, 0, 2]))
     assert alone == pytest.approx(0.8 * 0.1, rel=1e-2) and joined == np.inf
 
 
 def test_distances_are_of_the_clusters_when_as_many_are_let_go_as_become_one(monkeypatch):
-    """After a step two tokens become one; later these are let go and two others become one: as many as before."""
+    """One pair of tokens becomes one; later it is released and another pair becomes one: the number is the same."""
     flow, x, masses = laws.Law(4.0, None, None, 1.0, True, True, 0.0), sphere(5, 3, seed=1), np.ones(5)
     sizes, reach, seen = [], run._reach, []
 

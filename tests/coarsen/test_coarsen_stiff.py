@@ -14,7 +14,7 @@ def random_form(seed, *more):
 
 
 def stiff_run(seed):
-    """Four causal tokens with a random form, some of which contract onto a curve along which they hardly move."""
+    """A run of four causal tokens with a random form, some of which contract onto a curve and hardly move along it."""
     flow, x = laws.Law(6.0, random_form(seed, 7), None, 1.0, True, True, 0.0), sphere(4, 3, seed)
     return flow, run.run(flow, x, np.ones(4), 1e300, 0.1, 3e-4, 3000)
 
@@ -56,7 +56,7 @@ def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
     found, exact = (np.array([merger.time for merger in one.mergers]) for one in (mixed, slow))
     assert len(found) == 3 and np.all(np.abs(found / exact - 1) <= bound.relative_errors(mixed))
     np.testing.assert_allclose(found, exact, rtol=1e-9)
-    # Within the longest steps too.
+    # Tokens agree within the longest steps too.
     trees = [MergeTree._of(one, np.dtype(float)) for one in (mixed, slow)]
     for leg in sorted(used, key=lambda leg: -leg.span)[:4]:
         assert leg.span * steps.Linear.at(flow, leg.y0, leg.cloud.attended).fastest > 10
@@ -66,11 +66,11 @@ def test_implicit_steps_lead_where_explicit_ones_do(monkeypatch, seed):
 
 
 def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
-    """Each costs a factorisation: explicit steps must be bound for as long anew."""
+    """An implicit step costs a factorisation: another is tried only after explicit steps were short for long again."""
     flow, x = laws.Law(4.0, None, None, 1.0, True, False, 0.0), sphere(5, 3, seed=1)
     cloud = clouds.start(flow, x, np.ones(5))
     now = laws.moves(flow, x, cloud.attended)
-    # A span that explicit steps go through as easily.
+    # Explicit steps take this span as easily.
     short = steps.Pace(0.01, span=1e-3)
     done, after, tries = steps.advance(flow, cloud, 0.0, now, steps.slope_of(now, cloud.attended), np.inf, short, 100)
     assert done.inner is None and tries == 2 and after.span == 0
@@ -78,7 +78,7 @@ def test_after_an_implicit_step_in_vain_none_is_tried_for_some_steps():
 
 
 def test_gradients_go_through_implicit_steps():
-    """The gradient of the time of the last merger, at the first implicit step, against runs from there."""
+    """The gradient of the last merger's time at the first implicit step agrees with differences of runs from there."""
     flow, monitored = stiff_run(7)
     first = next(k for k, leg in enumerate(monitored.legs) if leg.implicit)
     merger = monitored.mergers[-1]

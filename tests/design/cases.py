@@ -1,4 +1,4 @@
-"""A small inverse problem, of which all tests of `recover` share one compiled fit."""
+"""A small inverse problem, whose compiled fit all tests of `recover` share."""
 
 import diffrax as dfx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from tests.helpers import normal
 
 TS = np.array([0.0, 0.5, 1.0, 1.5])
 BETA = 1.5
-# Heun's method with steps of 0.25: the reference takes the same ones.
+# Heun's method has steps of 0.25, as in the reference.
 SCHEME = {"solver": dfx.Heun(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.25, "max_steps": 64}
 PICK = lambda field: (field.attention.beta, field.attention.query_key, field.value)
 

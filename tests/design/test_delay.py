@@ -1,4 +1,4 @@
-"""`delay`: no change of the same norm leaves tokens farther apart, in plain loops."""
+"""`delay`: in plain loops, no change of the same norm leaves tokens farther apart."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ OPTIONS = {"until": 2.0, "norm": 0.4, "key": KEY, "which": lambda f: f.value, "a
 
 
 def dispersion(beta, value, x0=X0, until=2.0):
-    """At the end of a run by Heun's method, token by token."""
+    """The dispersion at the end of a run by Heun's method, token by token."""
     end = reference.heun(x0, [0.0, until], 400, beta, np.eye(x0.shape[1]), value)[-1]
     mean = sum(end) / len(end)
     return sum(float((x - mean) @ (x - mean)) for x in end) / len(end)
@@ -75,7 +75,7 @@ def test_a_small_change_is_along_the_gradient():
 
 @pytest.mark.exhaustive
 def test_tokens_that_no_parameter_moves():
-    """Two opposite ones stand still under every beta: any direction is as good."""
+    """Two opposite tokens rest under every beta, so that any direction is as good as another."""
     two = jnp.array([[1.0, 0.0], [-1.0, 0.0]])
     found = design.delay(FIELD, two, **(OPTIONS | {"which": lambda f: f.attention.beta}))
     assert found.dispersion == pytest.approx(1.0) == found.without and found.same == 2

@@ -1,4 +1,4 @@
-"""A design whose run stops says why in the words of `simulate`."""
+"""A design whose run stops gives the reason in the words of `simulate`."""
 
 import jax
 import jax.numpy as jnp

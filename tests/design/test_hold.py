@@ -1,4 +1,4 @@
-"""`hold`: clusters that would merge are kept, counted on a run of its own."""
+"""`hold` keeps clusters that would merge, as counted on a separate run."""
 
 import jax
 import jax.numpy as jnp
@@ -33,14 +33,14 @@ def test_two_clusters_are_kept_by_a_larger_beta():
     assert counted[0][-1] == 1 and counted[1] == [2, 2]
     assert "held from t = 5 to 10: 2 clusters" in found.summary() and len(repr(found)) < 700
     assert found.attempts == 1 and 1 < found.steps <= 41 and f"steps: {found.steps}" in found.summary()
-    # Four tokens within one radius: no beta parts them.
+    # Four tokens are within one radius, and no beta separates them.
     close = jnp.asarray(np.stack([np.cos(ANGLES / 20), np.sin(ANGLES / 20)], axis=1))
     lost = design.hold(FIELD, close, **(OPTIONS | {"attempts": 1}))
     assert not lost.held and lost.until == 5.0 and "NOT held" in lost.summary() and "1 clusters at t = 5" in lost.reason
 
 
 def test_what_is_missing_is_that_of_a_loop():
-    """Token by token and pair by pair; zero exactly where all are close and the means are apart."""
+    """Violations are those of a loop over tokens and pairs, and zero where clusters are tight and means are apart."""
     x, radius, labels = np.asarray(normal(1, 6, 3)), 0.7, [0, 1, 0, 2, 1, 0]
     shares = np.array([[float(label == k) / labels.count(k) for label in labels] for k in range(3)])
     means = [np.mean([x[i] for i in range(6) if labels[i] == k], axis=0) for k in range(3)]
@@ -55,7 +55,7 @@ def test_what_is_missing_is_that_of_a_loop():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_missing_is_k_clusters(seed):
-    """Where nothing is missing, `num_clusters` counts k: drawn at the edge of what is allowed."""
+    """Where nothing is violated, `num_clusters` counts k, also for tokens at the edge of what is allowed."""
     draw = np.random.default_rng(seed)
     k, radius = 3, 0.5
     means = np.array([[0.0, 0.0], [APART * radius, 0.0], [0.0, APART * radius]])
@@ -69,7 +69,7 @@ def test_nothing_missing_is_k_clusters(seed):
 
 @pytest.mark.exhaustive
 def test_pieces_of_beta_and_v():
-    """Eight tokens of the sphere, three clusters, beta and V in two pieces."""
+    """Eight tokens of the sphere are held in three clusters, by beta and V in two pieces."""
     x0 = cases.Sphere().retract(normal(3, 8, 3))
     field = cases.field_of(2.0, jnp.eye(3), jnp.eye(3))
     pick = lambda f: (f.attention.beta, f.value)
@@ -101,7 +101,7 @@ def test_a_gain_is_no_schedule():
 
 
 def test_tokens_are_dealt_to_so_many_clusters_where_distances_are_equal():
-    """A regular hexagon; and tokens at two places, that no field keeps in three clusters."""
+    """The distances of a regular hexagon are equal; tokens at two places cannot be dealt to three clusters."""
     angles = np.arange(6) * np.pi / 3
     hexagon = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     for clusters in range(1, 7):

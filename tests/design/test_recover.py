@@ -1,4 +1,4 @@
-"""`recover`: parameters come back, with the errors that Fisher's information promises; what cannot is said."""
+"""`recover`: parameters come back with the errors that Fisher's information promises; lost parameters are named."""
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +22,17 @@ def exact():
 
 
 def test_parameters_come_back(exact):
-    """Without noise, all that can be told does, to 1e-8: V, and beta B together."""
+    """Without noise all identifiable parameters come back to 1e-8: V, and the product beta B."""
     true, _, _, found = exact
     assert found.converged and found.residual < 1e-10
     beta, form, value = found.estimate
     assert np.abs(value - np.asarray(true.value)).max() < 1e-8
     assert np.abs(beta * form - np.asarray(true.attention.beta * true.attention.query_key)).max() < 1e-8
-    assert abs(beta - cases.BETA) > 1e-3  # which cannot be told, and the guess was 1
+    assert abs(beta - cases.BETA) > 1e-3  # beta alone cannot be told, and its guess was 1
 
 
 def test_beta_against_the_form_is_not_determined(exact):
-    """One direction, beta up and B down: it is said, its parameters have no bound, and beta B has one."""
+    """The direction of beta up and B down is reported; its parameters have no bound, and beta B has one."""
     _, _, _, found = exact
     beta, form, _ = found.estimate
     assert found.unidentified == ("the scale of beta against query_key (1 dimension)",)
@@ -45,7 +45,7 @@ def test_beta_against_the_form_is_not_determined(exact):
 
 
 def test_information_is_that_of_differences(exact):
-    """The Fisher information against central differences of runs in plain loops; its pseudo-inverse is the bound."""
+    """The Fisher information is that of central differences of runs in plain loops; its pseudo-inverse is the bound."""
     _, x0, xs, _ = exact
     noise = 0.02
     found = design.recover(cases.truth(), xs, cases.TS, which=cases.PICK, noise=noise, **cases.SCHEME)
@@ -53,12 +53,12 @@ def test_information_is_that_of_differences(exact):
     run = lambda p: reference.heun(x0, cases.TS, 2, p[0], p[1:5].reshape(2, 2), p[5:].reshape(2, 2))[1:]
     expected = reference.fisher(run, point, noise)
     assert_close(found.fisher, expected, "difference")
-    # The cut of the pseudo-inverse: between the null direction, of rounding, and the others.
+    # The pseudo-inverse cuts between the null direction, which is zero to rounding, and the others.
     assert_close(found.covariance, np.linalg.pinv(found.fisher, rcond=1e-12), "difference")
     spread = np.einsum("rp,pq,rq->r", found.combinations, found.covariance, found.combinations)
     assert_close(found.combination_bounds, np.sqrt(spread), "difference")
     assert (np.diff(found.combination_bounds) >= 0).all() and len(found.combinations) == 8
-    # A function of them by the chain rule: the trace of V.
+    # A function of the parameters, the trace of V, has a bound by the chain rule.
     ones = np.concatenate([np.zeros(5), np.eye(2).ravel()])
     assert_close(found.bound_of(lambda b, q, v: jnp.trace(v)), np.sqrt(ones @ found.covariance @ ones), "difference")
     for wrong in ("x", np.ma.array([1.0], mask=[True]), [None], 1j, np.inf):
@@ -67,7 +67,7 @@ def test_information_is_that_of_differences(exact):
 
 
 def test_errors_over_many_draws_are_as_the_bound_says(exact):
-    """Of normal errors the squares of the errors, by the covariance of the bound, are chi-squared: beta B and V."""
+    """For normal errors the squared errors of beta B and V, by the covariance of the bound, are chi-squared."""
     true, x0, xs, _ = exact
     noise, draws, squares = 1e-6, 20, []  # so small that the runs are linear in the errors
     told = lambda beta, form, value: np.concatenate([np.ravel(beta * form), np.ravel(value)])
@@ -82,7 +82,7 @@ def test_errors_over_many_draws_are_as_the_bound_says(exact):
         error = told(*found.estimate) - told(*map(np.asarray, cases.PICK(true)))
         squares.append(error @ precision @ error)
         assert found.converged and "explains" in found.reason
-    # Eight degrees of freedom a draw: four standard deviations of their mean.
+    # Each draw has eight degrees of freedom; their mean may be off by four standard deviations.
     assert abs(np.mean(squares) / 8 - 1) < 4 * np.sqrt(2 / (8 * draws))
 
 
@@ -91,7 +91,7 @@ def test_without_the_noise_it_is_estimated(exact):
     seen = xs + 1e-3 * normal(7, *xs.shape)
     found = design.recover(true, seen, cases.TS, which=cases.PICK, x0=x0, **cases.SCHEME)
     assert 0.5e-3 < found.noise < 2e-3 and found.reason.startswith("a minimum")
-    # Of the 15 tangent parts, less the eight combinations that were fitted.
+    # There are 15 tangent parts, less the eight combinations that were fitted.
     later, ends = np.asarray(seen[1:]), np.asarray(cases.observed(found.field, x0)[1:])
     away = ends - later
     tangent = away - np.sum(away * ends, axis=-1, keepdims=True) * ends
@@ -100,14 +100,14 @@ def test_without_the_noise_it_is_estimated(exact):
 
 
 def jacobian_of(field, parameters, x):
-    """Of the velocity by the parameters: the same symmetries as of a run, without one."""
+    """The Jacobian of the velocity by the parameters, which has the symmetries of a run and needs none."""
     point = parameters.vector(parameters.values(field), x.dtype)
     flat = lambda vector: jnp.ravel(parameters.with_vector(field, vector)(0.0, x))
     return np.asarray(jax.jit(jax.jacfwd(flat))(point))
 
 
 def test_a_change_of_basis_between_query_and_key_is_said():
-    """Q -> Q A, K -> K A^{-T} changes no score: k^2 dimensions for each head, among them the rotations."""
+    """Q -> Q A, K -> K A^{-T} changes no score, for k^2 dimensions of each head, among them the rotations."""
     query, key, value = normal(11, 3, 2, 4, 2)
     field = MultiHeadField.factored(1.0, query, key, value, jnp.swapaxes(value, 1, 2))
     parameters = pick_parameters(field, lambda f: (f.factors.query, f.factors.key))
@@ -119,7 +119,7 @@ def test_a_change_of_basis_between_query_and_key_is_said():
 
 
 class Drifts(AbstractField):
-    """A drift that depends on time, and a rate whose name begins with the name of the drift."""
+    """A field with a drift that depends on time, and a rate whose name begins with the name of the drift."""
 
     drift: PiecewiseConstant
     drift_rate: jax.Array
@@ -141,7 +141,7 @@ def test_a_name_that_begins_with_the_name_of_a_schedule_is_no_schedule():
 
 
 def test_what_no_token_shows_is_said():
-    """Of tokens in a plane of R^3 neither the third row nor the third column of B is seen; V moves into it."""
+    """Tokens in a plane of R^3 show neither the third row nor the third column of B."""
     x = Sphere().retract(jnp.pad(normal(13, 9, 2), ((0, 0), (0, 1))))
     field = cases.truth(3)
     parameters = pick_parameters(field, lambda f: f.attention.query_key)
@@ -154,7 +154,7 @@ def test_what_no_token_shows_is_said():
 
 @pytest.mark.exhaustive
 def test_the_width_of_a_window_is_found():
-    """Of several fields the one of the least residual: here the window's width."""
+    """Among several fields the field of the least residual is taken, and with it the width of its window."""
     x0 = Sphere().retract(normal(14, 8, 2))
     field = lambda beta, width: AttentionField(cases.SoftmaxAttention(beta, mask=WindowMask(width)))
     xs = cases.observed(field(2.0, 3), x0)

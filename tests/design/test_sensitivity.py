@@ -1,5 +1,5 @@
-"""`sensitivity`: the derivative of the clustering time of two tokens is that of a quadrature; near saddles it is said
-to be infinite."""
+"""`sensitivity`: the derivative of the clustering time of two tokens is that of a quadrature; near saddles it is
+reported as infinite."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +19,12 @@ def pair(angle):
 
 
 def speed(c, beta):
-    """c' of two tokens with cosine c: both draw the other with the weight e^{beta c} / (e^beta + e^{beta c})."""
+    """The rate c' for a cosine c: each token attends to the other with weight e^{beta c} / (e^beta + e^{beta c})."""
     return 2 * (1 - c * c) * np.exp(beta * c) / (np.exp(beta) + np.exp(beta * c))
 
 
 def time_of(angle, beta):
-    """Until two tokens are at 2 RADIUS from each other, by quadrature."""
+    """The time until two tokens are 2 RADIUS apart, by quadrature."""
     return quad(lambda c: 1 / speed(c, beta), np.cos(angle), 1 - 2 * RADIUS**2, epsabs=1e-13, epsrel=1e-13)[0]
 
 
@@ -34,7 +34,7 @@ def found():
 
 
 def test_two_tokens_against_a_quadrature(found):
-    """By the angle -1 / c' times -sin, by beta a central difference of the integral."""
+    """The derivative by the angle is sin / c', and by beta a central difference of the integral."""
     assert found.determined and abs(found.time - time_of(1.5, 2.0)) < 1e-6
     expected = np.sin(1.5) / speed(np.cos(1.5), 2.0)
     turn = np.array([-np.sin(1.5), np.cos(1.5)])
@@ -51,8 +51,8 @@ def test_two_tokens_against_a_quadrature(found):
 
 
 def test_it_grows_like_one_over_the_distance_from_the_saddle():
-    """Nearly antipodal tokens: the gain times the distance tends to a constant, and from some distance on it is said
-    that nothing is determined; exactly antipodal ones never meet."""
+    """For nearly antipodal tokens the gain times the distance tends to a constant; still nearer, the result says that
+    nothing is determined; exactly antipodal tokens never meet."""
     near, nearer = (design.sensitivity(FIELD, pair(np.pi - e), RADIUS, until=500.0) for e in (1e-3, 1e-5))
     assert near.determined and abs(nearer.gain / near.gain - 100) < 1
     lost = design.sensitivity(FIELD, pair(np.pi - 1e-8), RADIUS, until=5000.0)

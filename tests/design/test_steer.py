@@ -1,4 +1,4 @@
-"""`steer`: tokens end where they are told to, measured by a run of its own; and what cannot be reached is said."""
+"""`steer`: tokens end at their targets, as a separate run confirms; targets that are not reached are reported."""
 
 import functools
 import operator
@@ -32,7 +32,7 @@ def way(space, x, goal, share):
 
 @pytest.mark.exhaustive
 def test_two_tokens_reach_what_a_loop_confirms():
-    """One piece: its parameters lead the tokens to their targets, by Heun's method in plain loops too."""
+    """In one piece the parameters lead the tokens to their targets, by Heun's method in plain loops too."""
     x0, targets = sphere_tokens(1, 2, 2), sphere_tokens(2, 2, 2)
     assert not passes(Sphere(), np.asarray(x0), np.asarray(targets))
     field = cases.guess()
@@ -59,7 +59,7 @@ def test_pieces_are_fitted_together():
 
 
 def in_space(n):
-    """Tokens and targets in the plane, and attention with a perceptron of eight beside it."""
+    """Tokens and targets in the plane, and attention with a perceptron of eight neurons beside it."""
     field = AttentionField(SoftmaxAttention(1.0, query_key=jnp.eye(2)), jnp.zeros((2, 2)), Euclidean())
     field = field + PerceptronField(jnp.zeros((8, 2)), jnp.zeros((2, 8)), jnp.tanh, bias_in=jnp.zeros(8),
                                     space=Euclidean())  # fmt: skip
@@ -69,7 +69,7 @@ def in_space(n):
 
 @pytest.mark.exhaustive
 def test_in_space_with_a_perceptron():
-    """Five tokens of R^2, with a perceptron of eight beside attention."""
+    """Five tokens of R^2 reach their targets by attention with a perceptron of eight neurons beside it."""
     x0, targets, field, pick = in_space(5)
     found = design.steer(field, x0, targets, key=KEY, pieces=3, which=pick, spread=(0.1, 2.0, 2.0, 0.1))
     assert found.reached and found.names == ("value", "w_in", "bias_in", "w_out")
@@ -77,13 +77,13 @@ def test_in_space_with_a_perceptron():
 
 @pytest.mark.exhaustive
 def test_errors_of_coarse_runs_do_not_add_up():
-    """Two steps of Heun's method a piece: each begins where an accurate run ends, not where the coarse one did."""
+    """With two steps of Heun's method a piece, each piece begins where an accurate run ends, not a coarse one."""
     x0, targets, field, pick = in_space(4)
     coarse = {"solver": dfx.Heun(), "stepsize_controller": dfx.PIDController(rtol=1e9, atol=1e9, dtmax=0.5)}
     for seed in (0, 1):
         found = design.steer(field, x0, targets, key=jax.random.key(seed), pieces=8, which=pick,
                              spread=(0.1, 2.0, 2.0, 0.1), attempts=1, **coarse)  # fmt: skip
-        # 0.09 and 0.16 otherwise.
+        # The errors would be 0.09 and 0.16 otherwise.
         assert found.reached and found.missed.max() < 2e-3
 
 
@@ -114,7 +114,7 @@ def test_the_way_on_another_space_stays_on_it():
 
 @pytest.mark.exhaustive
 def test_a_block_with_layer_norm():
-    """Two heads and a perceptron on the sphere of layer norm, in steps so long that the runs of the search err."""
+    """Two heads and a perceptron serve on the sphere of layer norm, with steps so long that runs of the search err."""
     block = Block.random(jax.random.key(0), 4, 2, 8, activation=jnp.tanh, bias=True)
     field = as_field(block)
     x0, targets = (field.space.retract(normal(seed, 4, 4)) for seed in (1, 2))
@@ -148,7 +148,7 @@ def test_whether_tokens_would_have_to_pass(space, x, goal, expected):
 
 @pytest.mark.exhaustive
 def test_what_is_not_reached_says_why():
-    """Two neighbours on the circle do not change places; nor is anything reached in one step to 1e-9."""
+    """In one step nothing is reached to 1e-9; neighbours on the circle that change places would have to pass."""
     point = lambda *a: jnp.stack([jnp.cos(jnp.array(a)), jnp.sin(jnp.array(a))], axis=1)
     options = {"key": KEY, "pieces": 1, "which": PICK, "attempts": 1, "most": 1, "tolerance": 1e-9}
     found = design.steer(cases.guess(), point(0.0, 2.0), point(0.5, 2.5), **options)
@@ -158,7 +158,7 @@ def test_what_is_not_reached_says_why():
 
 
 X0 = np.eye(3)
-# A test makes them: what is made here is made by each process of the tests.
+# Each test makes its field, since every process of the tests makes the objects of the module.
 FIELD = functools.partial(cases.guess, 3)
 BLOCK = lambda: as_field(Block.random(jax.random.key(0), 3, 1, 4))
 NORMED = lambda: as_field(Block.random(jax.random.key(0), 3, 1, 4, residual=PreNorm()))

@@ -1,4 +1,4 @@
-"""Runs of given tokens, which no solver has to compile."""
+"""Runs of given tokens, for which no solver is compiled."""
 
 import diffrax as dfx
 
@@ -8,5 +8,5 @@ from clusterjax._trajectory.trajectory import Trajectory
 
 
 def run_of(ts, xs):
-    """The run as `simulate` would return it."""
+    """Returns the run as `simulate` would return it."""
     return Trajectory(ts, xs, {}, dfx.RESULTS.successful, ts[-1], xs[-1], Stored(Setup.of()))

@@ -1,4 +1,4 @@
-"""The shapes of R^d against plain loops, on generic and degenerate clouds; what is not so is never certified."""
+"""The shapes of R^d against plain loops, on generic and degenerate clouds; no shape is certified wrongly."""
 
 import diffrax as dfx
 import jax
@@ -23,14 +23,14 @@ def field_of(value, form=None, **options):
     return cjx.RescaledField(cjx.SoftmaxAttention(1.0, query_key=form, **options), value)
 
 
-# V by the number of dimensions of F, in a basis that is not orthonormal; and the coordinates and the form there.
+# V by the number of dimensions of F, in a basis that is not orthonormal.
 VALUES = {r: BASIS @ np.diag([1.0] * r + [0.4, -0.7, 0.2][r:]) @ np.linalg.inv(BASIS) for r in (1, 2, 3)}
 SQUARE = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
 KINDS = {1: "hyperplanes", 2: "polytope x subspace", 3: "polytope"}
 
 
 def parts_of(shape):
-    """The coordinates of F along G in the frame of the shape, from the known basis, and the form there."""
+    """The coordinates of F along G in the frame of the shape, from the known basis, and the form in this frame."""
     frame, r = shape.frame, shape.frame.shape[1]
     inside = BASIS[:, :r] @ np.linalg.inv(BASIS)[:r]
     return frame.T @ inside, frame.T @ FORM @ frame
@@ -38,7 +38,7 @@ def parts_of(shape):
 
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_residuals_are_those_of_the_double_loop(name):
-    """And a cloud is certified if and only if the loop finds all of it within the tolerance."""
+    """A cloud is certified if and only if the loop finds every residual within the tolerance."""
     for r, value in VALUES.items():
         field = field_of(value, jnp.asarray(FORM))
         for seed in range(2):
@@ -54,7 +54,7 @@ def test_residuals_are_those_of_the_double_loop(name):
 @pytest.mark.parametrize("seeds", (range(20), pytest.param(range(20, 1000), marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_what_is_not_in_the_set_is_never_certified(name, seeds):
-    """In the plane, V = I: thousands of clouds, at tolerances from 1e-8 to a tenth."""
+    """This holds for thousands of clouds in the plane with V = I, at tolerances from 1e-8 to a tenth."""
     field = field_of(None)
     found = []
     for seed in seeds:
@@ -71,8 +71,8 @@ def test_what_is_not_in_the_set_is_never_certified(name, seeds):
 
 @pytest.mark.parametrize("corners", (3, 4, 5, 8))
 def test_points_of_the_set_are_certified_and_points_beside_are_not(corners):
-    """Corners, projections of the origin onto the sides, the origin, for a form A^2 too; each moved alone, in or
-    along, by three tolerances is not."""
+    """Corners, projections of the origin onto the sides, and the origin are certified, for a form A^2 too; they are not
+    if one of them is moved inwards or along a side by three tolerances."""
     angles = 2 * np.pi * (np.arange(corners) + 0.3) / corners
     ring = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     root = np.array([[1.2, 0.3], [0.3, 0.7]])
@@ -85,7 +85,7 @@ def test_points_of_the_set_are_certified_and_points_beside_are_not(corners):
     assert shape.labels.tolist()[corners:] == [*shape.labels[:2].tolist(), -1, -1, -1]
     scale = np.linalg.norm(z, axis=1).max()
     for i in range(corners, len(z)):
-        # A copy of a corner, a middle and the origin: into the polytope, and along the side.
+        # A copy of a corner, a middle or the origin is moved into the polytope, and along the side.
         for step in (-0.7 * z[i] + 0.1, np.array([-z[i][1], z[i][0]]) * 0.3 + 0.01):
             moved = z.copy()
             moved[i] = 0.5 * moved[i] + 0.05 * step / np.linalg.norm(step)
@@ -95,7 +95,7 @@ def test_points_of_the_set_are_certified_and_points_beside_are_not(corners):
 
 
 def test_levels_are_the_largest_the_smallest_and_zero():
-    """A token between them is on none; where all are positive the smallest is no level."""
+    """A token between levels is on none; if all coordinates are positive, the smallest is no level."""
     field = field_of(np.diag([1.0, 0.5]))
     z = np.array([[2.0, 7.0], [2.0, -1.0], [0.0, 3.0], [-1.0, 0.0], [-1.0, 9.0]])
     shape = cjx.limit_shape(jnp.asarray(z), field)
@@ -113,9 +113,9 @@ def test_levels_are_the_largest_the_smallest_and_zero():
 @pytest.mark.exhaustive_cases("5")
 @pytest.mark.parametrize("many", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
 def test_runs_come_to_their_shapes_and_what_is_certified_stays(many):
-    """Most starts are certified by t = 15; whoever is certified at any time is where it was, at the end."""
+    """Many runs are certified, and tokens that are certified at some time are at the same place at the end."""
     ts, starts = jnp.asarray([0.0, 2.0, 5.0, 9.0, 15.0]), normal(5, many, 6, 3)
-    # Fixed steps: beside the edge between two cells an adaptive solver would take steps without end.
+    # Steps are fixed, since an adaptive solver would take endless steps beside the edge between two cells.
     steps = dict(solver=dfx.Heun(), stepsize_controller=dfx.ConstantStepSize(), dt0=0.05)
     run = jax.jit(jax.vmap(lambda x, value: cjx.simulate(field_of(value), x, ts, **steps).xs, (0, None)))
     for value in (np.eye(3), np.diag([1.0, 1.0, 0.3]), np.diag([1.0, 0.3, -0.5])):
@@ -135,7 +135,7 @@ def test_runs_come_to_their_shapes_and_what_is_certified_stays(many):
 
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_rows_of_attention_are_those_of_the_double_loop(name):
-    """One dimension: how far each row is from Boolean, on every cloud; certified only if all but one place are."""
+    """In one dimension residuals are distances of rows from Boolean ones; they must be small at all but one place."""
     field = field_of(None)
     for seed, t in ((0, 0.0), (1, 0.7), (2, 2.0), (3, 4.0)):
         z = clouds.cloud(name, 7, 1, seed=seed)
@@ -154,7 +154,7 @@ def test_rows_of_attention_are_those_of_the_double_loop(name):
 
 
 def test_the_exceptional_row_is_excepted_once():
-    """(-u, 0, u): the row of the middle stays (1/3, 1/3, 1/3), at hardmax too; a second one is not excepted."""
+    """The middle row of (-u, 0, u) stays (1/3, 1/3, 1/3), at hardmax too; a second row is not excepted."""
     shape = cjx.limit_shape(jnp.asarray([[-1.0], [0.0], [1.0], [0.0]]), field_of(None))
     assert shape.certified and shape.kind == "Boolean" and "token 1 is excepted" in shape.summary()
     assert "the rank of attention is 3" in shape.summary()
@@ -187,7 +187,7 @@ def test_unscaled_tokens_are_judged_by_their_rescaled_ones():
 
 
 def test_tokens_without_mass_are_attended_to_by_nobody():
-    # The third lies where the last would attend to it, had it a mass.
+    # The last token would attend to the third one if this had a mass.
     z = jnp.asarray([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0], [1.0, 0.0], [0.5, 0.4]])
     masses = jnp.asarray([1.0, 1.0, 0.0, 1.0, 1.0])
     field = cjx.RescaledField(cjx.SoftmaxAttention(1.0), masses=masses)
@@ -225,7 +225,7 @@ def test_without_a_hypothesis_no_theorem_applies_and_that_is_said(field, lacks):
 
 @pytest.mark.parametrize("gap", [1e-13, 1e-12, 1e-10, 1e-8, 1e-6])
 def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
-    """V beside the identity, Q^T K beside symmetric, and hardly definite ones."""
+    """Nothing is certified for V near the identity, Q^T K near a symmetric one, or Q^T K near a definite one."""
     z = jnp.asarray(SQUARE)
     eye, skew = np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]])
     assert cjx.limit_shape(z, field_of(eye)).certified
@@ -237,7 +237,7 @@ def test_nearly_equal_is_not_equal_and_certifies_nothing(gap):
         assert not cjx.limit_shape(z, field_of(None, turn + 3 * np.eye(2) + gap * skew)).certified
         assert not cjx.limit_shape(z, field_of(None, eye + gap * skew)).certified
         assert not cjx.limit_shape(z, field_of(None, turn @ np.diag([1.0, -gap]) @ turn.T)).certified
-    # V = diag(1, 1 - 1e-12) is neither I nor a matrix of simple leading eigenvalue.
+    # V = diag(1, 1 - 1e-12) is neither I nor a matrix with a simple leading eigenvalue.
     if gap <= 1e-10:
         assert cjx.limit_shape(z, field_of(np.diag([1.0, 1.0 - gap]))).kind == "none"
 
@@ -269,7 +269,7 @@ def test_shapes_turn_with_the_tokens():
 
 @pytest.mark.parametrize("dtype", (jnp.float32, jnp.float64))
 def test_rounding_counts_against_a_clause(dtype):
-    """A shape that is exact is certified at a tolerance above its rounding and not at one below."""
+    """An exact shape is certified at a tolerance above its rounding, and not at one below."""
     z = jnp.asarray([[1.0, 0.0], [-0.5, 0.75], [-0.5, -0.75]], dtype)
     field = field_of(jnp.eye(2, dtype=dtype))
     assert cjx.limit_shape(z, field, tolerance=1e-9).certified

@@ -1,4 +1,4 @@
-"""The shapes on the sphere against plain loops, the theorems on one point, and what the door refuses."""
+"""The shapes on the sphere against plain loops, the theorems on one point, and refusals."""
 
 import math
 
@@ -29,7 +29,7 @@ CALM = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 
 @pytest.fixture(scope="module")
 def run():
-    """Tokens that come to one point."""
+    """A run whose tokens come to one point."""
     x = sphere_tokens(0, 8, 3)
     xs = jnp.stack([x, cjx.Sphere().retract(x + x[:1]), jnp.tile(x[:1], (8, 1))])
     return run_of(TS, xs)
@@ -57,7 +57,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_shape_is_found_within_the_tolerance_and_not_beyond(kind):
-    """Tokens moved by less than the tolerance are of it; one moved by ten is of another shape, or of none."""
+    """Tokens that move by less than the tolerance keep the shape; one that moves far gives another shape, or none."""
     x = SHAPES[kind]
     for seed in range(20):
         found = fit(near(x, TOLERANCE, seed), TOLERANCE, False)
@@ -83,7 +83,7 @@ def test_small_circles_and_subspaces_are_found():
 @pytest.mark.parametrize("seeds", (range(20), pytest.param(range(20, 1000), marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_what_does_not_fit_is_never_said_to(name, seeds):
-    """Thousands of clouds: each kind by a loop over the tokens, with the shape that was found."""
+    """In thousands of clouds a loop over the tokens confirms each kind, with the shape that was found."""
     for seed in seeds:
         x, tolerance = clouds.cloud(name, 7, 3, seed=seed, sphere=True), 10.0 ** -(1 + seed % 6)
         found = fit(x, tolerance, False)
@@ -111,11 +111,11 @@ def test_what_does_not_fit_is_never_said_to(name, seeds):
 def test_the_theorem_on_one_point_is_that_of_the_mask():
     x = jnp.asarray(SHAPES["one point"])
     assert cjx.limit_shape(x, CAUSAL).theorem.startswith("2411.04990, Theorem 4.1")
-    assert cjx.limit_shape(x, FULL).theorem == "2312.10794, Lemma 6.4"  # a point is within a hemisphere
+    assert cjx.limit_shape(x, FULL).theorem == "2312.10794, Lemma 6.4"  # tokens at a point are within a hemisphere
     around = jnp.asarray(sphere_tokens(0, 32, 3))
     assert cjx.limit_shape(around, FULL).theorem.startswith("2312.10794, Theorem 6.1")
     form = cjx.AttentionField(cjx.SoftmaxAttention(9.0, query_key=normal(0, 3, 3)))
-    assert not cjx.limit_shape(around, form).applies  # V = I and any Q, K: only from a hemisphere
+    assert not cjx.limit_shape(around, form).applies  # for V = I and any Q, K the theorem needs a hemisphere
     assert cjx.limit_shape(x, form).applies
     causal = cjx.AttentionField(cjx.SoftmaxAttention(9.0, query_key=normal(0, 3, 3), mask=cjx.CausalMask()))
     assert cjx.limit_shape(around, causal).applies
@@ -130,7 +130,7 @@ def test_the_theorem_on_one_point_is_that_of_the_mask():
 
 @pytest.mark.exhaustive
 def test_metastable_points_are_not_certified_where_the_theorem_says_one():
-    """Three clusters at rest to the tolerance, since beta is large: the theorem says that they merge."""
+    """Since beta is large, three clusters are at rest to the tolerance; the theorem says that they merge."""
     x = jnp.asarray(np.repeat(np.eye(3), 3, axis=0))
     for mask in (cjx.FullMask(), cjx.CausalMask()):
         field = cjx.AttentionField(cjx.SoftmaxAttention(50.0, mask=mask))
@@ -141,12 +141,12 @@ def test_metastable_points_are_not_certified_where_the_theorem_says_one():
         assert quick.kind == "several points" and np.isinf(quick.until) and not quick.certified
     other = cjx.AttentionField(cjx.SoftmaxAttention(50.0), jnp.diag(jnp.asarray([1.0, 1.0, 1.0 + 1e-9])))
     shape = cjx.limit_shape(jnp.concatenate([x, -x[:1]]), other)
-    # Of this V `coarsen` is right to t = 1e10 alone, and the next merger is later.
+    # For this V `coarsen` is right only to t = 1e10, and the next merger is later.
     assert shape.fits and not shape.certified and shape.kind == "several points" and "no merger to t" in shape.remark
 
 
 def test_what_is_metastable_says_when_its_next_merger_is():
-    """Five tokens of unequal masses, of which no theorem speaks, at three points."""
+    """Five tokens of unequal masses, for which no theorem holds, are at three points."""
     x, masses = jnp.asarray(on_the_circle(0.0, 1.5, 3.0, 0.0, 1.5)), jnp.asarray([1.0, 1.0, 1.0, 2.0, 1.0])
     field = cjx.AttentionField(cjx.SoftmaxAttention(60.0), masses=masses)
     tree = cjx.coarsen(field, x, 1e300, tolerance=TOLERANCE)
@@ -155,7 +155,7 @@ def test_what_is_metastable_says_when_its_next_merger_is():
     shape = cjx.limit_shape(x, field, t=5.0)
     assert shape.kind == "metastable" and not shape.applies and not shape.certified
     assert shape.until == pytest.approx(5.0 + later[0], rel=1e-12) and f"until t = {shape.until:.4g}" in repr(shape)
-    # A point of tokens whose masses differ is one for ever: they are within a cap.
+    # Tokens of different masses at one point stay one for ever, since they are within a cap.
     point = cjx.limit_shape(jnp.asarray(near(np.repeat(x[:1], 5, axis=0), TOLERANCE / 2)), field)
     assert point.certified and point.kind == "one point" and not point.applies and "cap" in point.proof
 
@@ -180,7 +180,7 @@ def test_only_tokens_that_are_opposite_bit_by_bit_are_certified_to_stay(dtype):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seeds", (range(12), pytest.param(range(12, 112), marks=pytest.mark.exhaustive)))
 def test_nothing_is_certified_that_coarsen_sees_merge(seeds):
-    """Clouds of repeated tokens with masses, on circle and sphere, full and causal, beta from 1 to 100."""
+    """Clouds have repeated tokens and masses, on circle and sphere, full and causal, for beta from 1 to 100."""
     kinds = []
     for seed in seeds:
         rng = np.random.default_rng([seed, 7])
@@ -210,7 +210,7 @@ def test_nothing_is_certified_that_coarsen_sees_merge(seeds):
 
 @pytest.mark.parametrize("gap", [1e-13, 1e-12, 1e-10, 1e-9, 1e-6])
 def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_sphere(gap):
-    """V and Q^T K beside the identity by more than rounding: no theorem, whichever way they are off."""
+    """No theorem applies if V or Q^T K differs from the identity by more than rounding, in whatever direction."""
     x = jnp.asarray(sphere_tokens(0, 32, 3))
     for seed in range(5):
         beside = np.eye(3) + gap * normal(seed, 3, 3)
@@ -221,14 +221,14 @@ def test_a_matrix_that_is_nearly_a_multiple_of_the_identity_is_none_on_the_spher
 
 
 def test_runs_on_the_sphere():
-    """V = I comes to one point; V = -I to a simplex, every token a point of its own; before that they move."""
+    """V = I leads to one point, and V = -I to a simplex of single tokens; before that tokens move."""
     end = cjx.limit_shape(cjx.simulate(CALM, sphere_tokens(0, 8, 3), TS), CALM)
     assert end.certified and end.kind == "one point" and end.t == 200.0
     assert end.history[0] > 0.5 and end.history[-1] < 1e-6
     traj = cjx.simulate(REPELLED, sphere_tokens(0, 4, 3), TS)
     simplex = cjx.limit_shape(traj, REPELLED)
     assert simplex.fits and simplex.kind == "several points" and len(simplex.points) == 4 and not simplex.applies
-    # No bound here says that the simplex attracts.
+    # No bound here shows that the simplex attracts.
     assert not simplex.certified and "must attract tokens that met" in simplex.remark
     assert sorted(simplex.labels.tolist()) == [0, 1, 2, 3]
     early = cjx.limit_shape(traj.xs[1], REPELLED, t=5.0)
@@ -251,7 +251,7 @@ def test_fields_without_a_theorem_are_answered():
 
 def test_bad_input_is_refused_in_one_sentence(run):
     x = sphere_tokens(0, 5, 3)
-    # As simulate(..., save=...) and jax.vmap leave them.
+    # These runs are as simulate(..., save=...) and jax.vmap leave them.
     saved = eqx.tree_at(lambda run: run.xs, run, run.xs[:, :2])
     named = eqx.tree_at(lambda run: run.xs, run, {"x": run.xs})
     batch = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, run)
@@ -272,7 +272,7 @@ def test_bad_input_is_refused_in_one_sentence(run):
 
 
 def test_a_run_that_stopped_early_is_judged_where_it_stopped(run):
-    """As an event leaves it: NaN from there on, and the last tokens beside."""
+    """An event leaves NaN from its time on and the last tokens beside, by which the run is judged."""
     stopped = eqx.tree_at(lambda run: (run.xs, run.t1), run, (run.xs.at[2].set(jnp.nan), jnp.asarray(120.0)))
     shape = cjx.limit_shape(stopped, CALM)
     assert shape.t == 120.0 and shape.ts.tolist() == [0.0, 5.0, 120.0] and np.all(np.isfinite(shape.history))

@@ -1,4 +1,4 @@
-"""The leading eigenvalue of V and the splitting by it: of matrices that are built from their eigenvalues."""
+"""The leading eigenvalue of V and the splitting by it, for matrices that are built from their eigenvalues."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from clusterjax._limits.hypotheses import split
 
 
 def similar(rng, blocks, condition=10.0):
-    """The block diagonal matrix in a random basis, and that basis."""
+    """Returns the block diagonal matrix in a random basis, and the basis."""
     matrix = scipy.linalg.block_diag(*blocks)
     d = len(matrix)
     left, right = (np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(2))
@@ -26,8 +26,8 @@ def turning(real, imaginary):
 
 @pytest.mark.parametrize("multiplicity", (1, 2, 3))
 def test_a_paranormal_matrix_is_split_into_its_parts(multiplicity):
-    """lambda I on F, below in modulus on G (a turn, a Jordan block, a negative number there too): the coordinates, F, G
-    and the gap are those of its basis."""
+    """If V is lambda I on F and smaller in modulus on G (a turn, a Jordan block or a negative number), the coordinates,
+    F, G and the gap are those of its basis."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         number = 10.0 ** rng.uniform(-3, 3)
@@ -36,7 +36,7 @@ def test_a_paranormal_matrix_is_split_into_its_parts(multiplicity):
         parts, dual = split(value), np.linalg.inv(basis)[:multiplicity]
         assert parts.is_paranormal and abs(parts.eigenvalue - number) < 1e-9 * number
         assert parts.frame.shape == (multiplicity + 2, multiplicity)
-        # The part in F along G of any vector.
+        # This product projects any vector onto F along G.
         np.testing.assert_allclose(parts.frame @ parts.dual, basis[:, :multiplicity] @ dual, rtol=0, atol=1e-10)
         np.testing.assert_allclose(parts.dual @ parts.rest, 0, atol=1e-10)
         np.testing.assert_allclose(parts.dual @ parts.frame, np.eye(multiplicity), atol=1e-10)
@@ -47,7 +47,7 @@ def test_a_paranormal_matrix_is_split_into_its_parts(multiplicity):
 
 @pytest.mark.parametrize(("size", "condition"), ((2, 10.0), (3, 10.0), (4, 10.0), (5, 10.0), (4, 1e4)))
 def test_a_jordan_block_is_never_taken_for_a_simple_or_multiple_eigenvalue(size, condition):
-    """Rounding scatters its eigenvalues by the root of the machine epsilon: none of them is believed."""
+    """Rounding scatters its eigenvalues by roots of the machine epsilon, and none of them is trusted."""
     for seed in range(60):
         rng = np.random.default_rng([size, seed])
         more = [np.eye(1)] if seed % 2 else [np.array([[0.2]])]
@@ -60,8 +60,8 @@ def test_a_jordan_block_is_never_taken_for_a_simple_or_multiple_eigenvalue(size,
 
 @pytest.mark.parametrize("gap", [1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6])
 def test_eigenvalues_that_nearly_coincide_are_neither_one_nor_two(gap):
-    """One at 1 and others below it by the gap, in orthonormal and in other bases: equal only to rounding, and apart
-    only by more than rounding."""
+    """One eigenvalue is 1 and others are below it by the gap, in orthonormal and in other bases: they count as equal
+    only to rounding, and as different only by more than rounding."""
     found = set()
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -83,7 +83,7 @@ def test_eigenvalues_that_nearly_coincide_are_neither_one_nor_two(gap):
 def test_what_turns_or_falls_has_no_leading_direction():
     rng = np.random.default_rng(0)
     for blocks in (
-        [turning(1.0, 0.5), np.eye(1)],  # as fast as the 1, which is not alone
+        [turning(1.0, 0.5), np.eye(1)],  # as fast as the eigenvalue 1, which is not alone
         [turning(1.0, 1e-4)],
         [np.diag([-1.0, -2.0])],
         [np.zeros((3, 3))],
@@ -99,12 +99,12 @@ def test_what_turns_or_falls_has_no_leading_direction():
         ([1.0, 0.999], True, 1),
         ([1.0, -0.999], True, 1),
         ([1.0, -1.0], False, 1),
-        ([1.0, -5.0], False, 1),  # the fastest growth is real, the largest modulus is not its
+        ([1.0, -5.0], False, 1),  # the fastest growth is real, but the largest modulus is that of -5
         ([1.0, 1.0], True, 2),
         ([1.0, 1.0, -1.0], False, 2),
         ([2.0], True, 1),
         ([1.0, 1.0 - 1e-7], True, 1),
-        ([1.0, 1.0 - 1e-15], True, 2),  # the same to rounding
+        ([1.0, 1.0 - 1e-15], True, 2),  # equal to rounding
     ),
 )
 def test_the_modulus_of_the_others_decides(diagonal, paranormal, multiplicity):

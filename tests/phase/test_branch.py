@@ -20,7 +20,7 @@ from tests.reference import stationary as reference, zonal_branch
 
 ANY: Any = cjx
 USA, SA = cjx.UnnormalisedAttention, cjx.SoftmaxAttention
-# N3: beta, T_x / T_c, T_f / T_c, r_x.
+# Oracle N3: beta, T_x / T_c, T_f / T_c, r_x.
 FIRST_ORDER = ((3.0, 1.00885210, 1.011439, 0.4815), (4.0, 1.04695937, 1.058849, 0.6688),
                (5.0, 1.09301266, 1.114774, 0.7480), (9.0, 1.26930040, 1.325768, 0.8588))  # fmt: skip
 
@@ -31,12 +31,12 @@ def test_harmonics_of_each_order_are_orthonormal_and_have_these_derivatives(d):
     for order in range(2 if d == 2 else 3):
         values, along, across = _zonal.table(64, 6, d, order)
         np.testing.assert_allclose(values.T @ (weights[:, None] * values), np.eye(7 - order), atol=1e-12)
-        # Rates of the Laplacian, from both parts of the gradient.
+        # Both parts of the gradient give the rates of the Laplacian.
         energies = along.T @ (weights[:, None] * along) + across.T @ (weights[:, None] * across)
         l = np.arange(order, 7)
         np.testing.assert_allclose(energies, np.diag(l * (l + d - 2.0)), atol=1e-10)
         index = d / 2 - 1 + order
-        # Chebyshev's polynomials of the first kind are a limit.
+        # Chebyshev's polynomials of the first kind are the limit for the index 0.
         known = np.cos(5 * np.arccos(z)) if index == 0 else eval_gegenbauer(5 - order, index, z)
         wanted = np.sqrt(1 - z * z) ** order * known
         np.testing.assert_allclose(values[:, 5 - order] / values[0, 5 - order], wanted / wanted[0], atol=1e-10)
@@ -55,7 +55,7 @@ def limit_and_curvature(found):
     (3, 4.0, 1.280359596046),
 ])  # fmt: skip
 def test_the_branch_begins_at_the_critical_temperature(d, beta, critical):
-    """N1; of the branch itself as r tends to zero, too."""
+    """The critical temperature is that of N1, and is also the limit of the branch as r tends to zero."""
     found = cjx.phase.branch(USA(beta), d, order_parameters=[0.01, 0.02, 0.03])
     assert found.critical_temperature == pytest.approx(critical, rel=1e-11)
     assert limit_and_curvature(found)[0] == pytest.approx(1, abs=1e-8)
@@ -77,7 +77,7 @@ def test_a_beta_that_is_not_positive_has_a_branch():
     (2, 2.446918311289), (3, 1.816154525436), (4, 1.575257150092), (8, 1.266553024521), (16, 1.128971575483),
 ])  # fmt: skip
 def test_the_transition_is_continuous_up_to_this_beta(d, least):
-    """N2: where T falls with r at first, and where it rises."""
+    """N2: T falls with r at first below this beta, and rises above it."""
     at = lambda beta: limit_and_curvature(cjx.phase.branch(USA(beta), d, order_parameters=[0.01, 0.02, 0.03]))[1]
     low, high = at(least - 0.01), at(least + 0.01)
     assert low < 0 < high
@@ -86,7 +86,7 @@ def test_the_transition_is_continuous_up_to_this_beta(d, least):
 
 
 def test_order_parameters_below_the_critical_temperature():
-    """N3, for beta = 1 on the circle."""
+    """Temperatures are those of N3, for beta = 1 on the circle."""
     rs = [0.0540480935, 0.1700450924, 0.5109125576, 0.9049769881]
     found = cjx.phase.branch(USA(1.0), 2, order_parameters=rs)
     np.testing.assert_allclose(found.temperatures / found.critical_temperature, [0.999, 0.99, 0.9, 0.5], atol=2e-10)
@@ -99,13 +99,13 @@ def test_order_parameters_below_the_critical_temperature():
 )
 @pytest.mark.parametrize(("beta", "equal", "fold", "r"), FIRST_ORDER)
 def test_folds_and_equal_free_energies(beta, equal, fold, r):
-    """N3: the fold of the oracle is the largest of a table, and so a little below."""
+    """Values are those of N3, whose fold is the largest temperature of a table, and so a little below."""
     found = cjx.phase.branch(USA(beta), 2)
     assert not found.continuous and found.fold is not None and found.coexistence is not None
     assert found.coexistence.temperature / found.critical_temperature == pytest.approx(equal, abs=1e-8)
     assert found.coexistence.order_parameter == pytest.approx(r, abs=5e-5)
     assert 0 <= found.fold.temperature / found.critical_temperature - fold < 5e-5
-    # Stable beyond the fold and not before, where no perturbation of another symmetry grows.
+    # Points are stable beyond the fold and not before, where no perturbation of another symmetry grows.
     well = found.order_parameters < 0.9
     beyond = found.order_parameters > found.fold.order_parameter
     np.testing.assert_array_equal(found.stable[well], beyond[well])
@@ -136,7 +136,7 @@ def test_points_are_stationary_by_sums_over_pairs(d, kind, beta):
 
 
 RISING = np.linspace(0.1, 0.6, 6)
-# A kernel, and its integral; the second one is negative at -1.
+# Each kernel comes with its integral; the cubic kernel is negative at -1.
 QUARTIC = (lambda s: (1 + s) ** 4, lambda s: (1 + s) ** 5 / 5)
 CUBIC = (lambda s: 1 + s / 2 - 0.3 * s**2 + 0.4 * s**3, lambda s: s + s**2 / 4 - 0.1 * s**3 + 0.1 * s**4)
 
@@ -146,7 +146,7 @@ CUBIC = (lambda s: 1 + s / 2 - 0.3 * s**2 + 0.4 * s**3, lambda s: s + s**2 / 4 -
     ("beta", "d", "kind"), [(4.0, 2, USA), (4.0, 2, SA), (1.0, 2, USA), (3.0, 3, SA), (2.0, 5, USA), (2.0, 5, SA)]
 )
 def test_the_kernel_of_an_exponential_has_the_branch_of_attention(beta, d, kind):
-    """Also in float32, which the parameter of a kernel may have."""
+    """The branch is the same, also if the parameter of the kernel is in float32."""
     expected = cjx.phase.branch(kind(beta), d, order_parameters=RISING)
     with jax.numpy_dtype_promotion("standard"):
         kernel = cjx.KernelAttention(jtu.Partial(lambda b, s: jnp.exp(b * s), jnp.float32(beta)), normalise=kind is SA)
@@ -169,7 +169,7 @@ def test_the_kernel_of_an_exponential_has_the_branch_of_attention(beta, d, kind)
 @pytest.mark.parametrize("d", (2, 3, 5))
 @pytest.mark.parametrize("kernel", ("quartic", "cubic", "quartic, normalised"))
 def test_the_branch_of_a_polynomial_kernel_by_newton_on_a_grid(kernel, d):
-    """The density itself at 48 heights is solved for, in NumPy."""
+    """NumPy solves for the density itself, at 48 heights."""
     pair, normalise = QUARTIC if kernel.startswith("quartic") else CUBIC, kernel.endswith("normalised")
     found = cjx.phase.branch(cjx.KernelAttention(pair[0], normalise=normalise), d, order_parameters=RISING, degree=24)
     for k in (1, 5):
@@ -182,7 +182,7 @@ def test_the_branch_of_a_polynomial_kernel_by_newton_on_a_grid(kernel, d):
 
 @pytest.mark.parametrize("normalise", (True, False))
 def test_growth_rates_of_a_kernel_are_those_of_tokens(normalise):
-    """Of a ring of many tokens with the masses of the density: its Jacobian, less the noise of each harmonic."""
+    """The rate is that of the equation of the density on a ring of many tokens, noise included."""
     kernel = cjx.KernelAttention(QUARTIC[0], normalise=normalise)
     found = cjx.phase.branch(kernel, 2, order_parameters=RISING, degree=24)
     m, k = 96, 4
@@ -196,7 +196,7 @@ def test_growth_rates_of_a_kernel_are_those_of_tokens(normalise):
         force = of_pairs @ values / m
         return force / (sums @ values / m) if normalise else force
 
-    # The equation d rho/dt = T rho'' - (rho v)' on the grid, whose derivatives are exact by the discrete transform.
+    # The equation is d rho/dt = T rho'' - (rho v)' on the grid; the discrete transform gives exact derivatives.
     waves = np.fft.fftfreq(m, 1 / m)
     along = lambda values: np.fft.ifft(
         1j * np.where(np.abs(waves) == m / 2, 0, waves) * np.fft.fft(values, axis=0), axis=0
@@ -242,7 +242,7 @@ def test_growth_rates_are_those_of_the_mean_field(d, kind, degree, beta):
     pytest.param(SA, 2, marks=EXHAUSTIVE),
 ])  # fmt: skip
 def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order):
-    """On the sphere: all eigenvalues of the Jacobian in one column of the coefficients."""
+    """On the sphere all eigenvalues of the Jacobian in one column of the coefficients are found."""
     degree, beta = 10, 2.0
     found = cjx.phase.branch(kind(beta), 3, degree=degree, order_parameters=[0.1, 0.2, 0.3])
     c, column = jnp.asarray(found.coefficients(2)), 2 * order
@@ -263,7 +263,7 @@ def test_perturbations_of_each_order_grow_as_those_of_the_mean_field(kind, order
 
 @pytest.mark.exhaustive
 def test_a_stationary_density_of_any_value():
-    """No symmetry, nothing to take out: the rate is that of the whole Jacobian."""
+    """Without a symmetry nothing is taken out, and the rate is that of the whole Jacobian."""
     field = cjx.MeanField(USA(2.0), jnp.array([[1.0, 0.5], [0.0, -0.5]]), d=2, degree=16, temperature=0.6)
     found = cjx.phase.stationary(field, field.from_density(lambda x: jnp.exp(3 * x[:, 0])))
     assert 0.5 < float(field.order_parameter(found.coefficients))
@@ -301,7 +301,7 @@ def test_a_branch_is_computed_in_double_precision_whatever_is_set(attention):
 
 @pytest.mark.exhaustive
 def test_a_stationary_density_needs_double_precision():
-    """In float32 the search would end before rotations are told from growth; where it is set, float64 is found."""
+    """In float32 the search would end before rotations are told from growth; with x64 float64 densities are found."""
     words = (
         r"^guess must be float64, since Newton's method to 1e-8 needs double precision, but it is float32; call "
         r'jax\.config\.update\("jax_enable_x64", True\) first and make it again\.$'
@@ -314,7 +314,7 @@ def test_a_stationary_density_needs_double_precision():
             guess[0, 0], guess[1:, 0] = 1, np.sqrt(2) * ive(np.arange(1, 17), 3) / ive(0, 3)  # of exp(3 x_1)
             found = cjx.phase.stationary(plain(), jnp.asarray(guess))
     assert found.coefficients.dtype == jnp.float64 and found.residual < 1e-12 and found.rotations == 1
-    # Where x64 is set, coefficients in float32 are refused all the same.
+    # With x64 coefficients in float32 are refused all the same.
     with pytest.raises(ValueError, match=words):
         cjx.phase.stationary(plain(), jnp.ones((17, 2), jnp.float32))
 

@@ -70,7 +70,7 @@ def expected(x0, beta, steps, *matrices, unnormalised=False):
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
 def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
-    """Chunks of two systems, of three; save times between steps take the step after them, time zero the start."""
+    """With chunks of two, save times between steps take the step after them, and time zero takes the start."""
     x0, beta = systems(1, 3, n, d), 1.3
     given = matrices(2, d) if with_matrices else ()
     laws = {"query_key": Fixed(given[0]), "value": Fixed(given[1])} if with_matrices else {}
@@ -103,7 +103,7 @@ def test_adaptive_is_the_flow(unnormalised):
 
 @pytest.mark.exhaustive
 def test_published_numbers():
-    """Oracle 1.6: shares of 32 tokens on the circle by the published code, within 4 sigma of both."""
+    """Shares of 32 tokens on the circle are those of the published code (oracle 1.6) within 4 sigma of both."""
     printed = {1.0: {6: (0.2290, 0.0070), 15: (0.9699, 0.0051)}, 9.0: {15: (0.3181, 0.0029), 30: (0.3444, 0.0031)}}
     diagram = PhaseDiagram(Uniform(256, 32, 2), jnp.asarray([6.0, 15.0, 30.0], jnp.float32))
     row = jax.jit(lambda beta: diagram(beta))
@@ -116,7 +116,7 @@ def test_published_numbers():
 
 
 def test_causal_row_is_the_double_loop():
-    """The share of close pairs of causal systems, and the first token stands still, as in no full one."""
+    """The share of close pairs is that of a loop in which tokens attend to earlier ones only."""
     x0, beta = systems(10, 3, 5, 2), 2.0
     row = PhaseDiagram(
         Given(jnp.asarray(x0, float)), jnp.asarray(TIMES, float), statistics=(ClosePairs(0.7),), mask=cjx.CausalMask()
@@ -133,7 +133,7 @@ def test_causal_row_is_the_double_loop():
 
 
 def test_laws():
-    """What is drawn has the law's moments, and is drawn anew when it is said to be."""
+    """Matrices have the moments of their law, and are drawn anew when the law says so."""
     d, count = 3, 4000
 
     @jax.jit
@@ -156,7 +156,7 @@ def test_laws():
 
 @pytest.mark.exhaustive
 def test_rows_do_not_depend_on_chunks():
-    """Nor on how many systems are worked on together, to rounding; the dtype is that of the save times."""
+    """Rows do not depend on how many systems are computed together, to rounding; the dtype is that of save times."""
     ts = jnp.asarray([0.0, 2.0], jnp.float32)
     options = {"query_key": Product(), "value": Square(), "statistics": (ClosePairs(0.5),)}
     rows = [PhaseDiagram(Uniform(10, 6, 2), ts, **options, chunk=chunk) for chunk in (4, 10)]
@@ -168,7 +168,7 @@ def test_rows_do_not_depend_on_chunks():
 
 @pytest.mark.exhaustive
 def test_whole_diagram(tmp_path):
-    """A dataset with labels, the same from a store; starts from a file are the starts."""
+    """The dataset has labels and is the same from a store; starts that are read from a file are used."""
     betas, times, x0 = np.array([1.0, 4.0]), np.array([0.0, 1.0]), systems(7, 4, 5, 2)
     np.save(tmp_path / "x0.npy", x0)
     starts = read_starts(tmp_path / "x0.npy")
@@ -184,7 +184,7 @@ def test_whole_diagram(tmp_path):
 
 
 def test_the_version_of_a_diagram_tells_its_arguments_apart(monkeypatch):
-    """Also those that differ in numbers only; a store of others is refused by it."""
+    """Versions differ also if the arguments differ in numbers only."""
     versions = []
     monkeypatch.setattr(_diagram, "run", lambda *_, version, **rest: versions.append(version) or xr.Dataset())
     starts = systems(7, 4, 5, 2)
@@ -264,7 +264,7 @@ def test_refused_options(options, words):
 
 @pytest.mark.exhaustive
 def test_a_row_whose_tokens_are_no_longer_unit_vectors_has_failed():
-    """A value matrix of 2e38 takes tokens past the largest number, in the first steps; one of 1e30 does not."""
+    """A value matrix of 3e38 takes tokens past the largest number in the first steps; one of 1e30 does not."""
     options = {"n": 4, "samples": 3, "statistics": STATISTICS, "dtype": "float32", "progress": False}
     for value, status in ((Fixed(np.full((2, 2), 3e38)), 1), (Fixed(1e30 * np.eye(2)), 0), (Identity(), 0)):
         found = phase_diagram(np.asarray([1.0, 2.0]), np.asarray([0.0, 0.5]), value=value, **options)

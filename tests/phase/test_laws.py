@@ -1,4 +1,4 @@
-"""Laws of V and Q^T K without symmetry, and those of given eigenvalues; a mask is part of what a sweep is."""
+"""Laws of V and Q^T K without symmetry, and laws of given eigenvalues."""
 
 import functools
 
@@ -30,7 +30,7 @@ def test_gaussian_has_its_moments_and_no_symmetry():
 
 
 def test_orthogonal_is_uniform():
-    """The diagonal has no sign of its own, as it would by the signs of the routine, and both determinants occur."""
+    """Diagonal entries have no preferred sign, unlike those of the routine, and both signs of the determinant occur."""
     drawn = np.asarray(draw(Orthogonal(), 3))
     np.testing.assert_allclose(drawn @ drawn.swapaxes(1, 2), np.broadcast_to(np.eye(3), drawn.shape), atol=1e-12)
     np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=4 / np.sqrt(3 * COUNT))

@@ -1,4 +1,4 @@
-"""Clouds of as many tokens in each test, so that the tests share programs."""
+"""Clouds with the same number of tokens in each test, so that tests share compiled programs."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +11,13 @@ N, DEEP = 7, 20
 
 
 def padded(z0):
-    """`z0` and tokens on the way to its longest one, which nobody attends to: `N` in all."""
+    """Pads `z0` to `N` tokens by smaller copies of its longest token; no token attends to the copies."""
     z0 = np.asarray(z0, float)
     longest = z0[np.argmax(np.linalg.norm(z0, axis=1))]
     return jnp.asarray(np.concatenate([z0, longest * 0.5 ** np.arange(1, N + 1 - len(z0))[:, None]]), float)
 
 
 def path(z0, depth=DEEP, alpha=1, form=None):
-    """(depth + 1, n, 2), the tokens of the plane after each layer."""
+    """The tokens of the plane after each layer, (depth + 1, n, 2)."""
     layer = HardmaxLayer(alpha, np.eye(2) if form is None else np.asarray(form, float))
     return np.asarray(cjx.iterate(layer, padded(z0), DEEP).xs)[: depth + 1, : len(z0)]

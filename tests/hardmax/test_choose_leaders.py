@@ -1,4 +1,4 @@
-"""Control: A and alpha for given leaders; margins and bounds against NumPy, impossible sets, bad input."""
+"""A and alpha for which given tokens lead: margins and bounds against NumPy, impossible sets, bad input."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +29,7 @@ def random_form(rng, d, condition):
 
 @pytest.fixture(scope="module")
 def choices():
-    """Pairs of tokens that can lead from the start, in six clouds of one shape."""
+    """Choices for pairs of tokens that can lead from the start, in six clouds of one shape."""
     found = []
     for seed in range(6):
         z0 = normal(seed, N, D)
@@ -39,7 +39,7 @@ def choices():
 
 
 def test_wanted_tokens_lead_from_the_start(choices):
-    """Where it succeeded, as nearly always; A is definite and within the condition, and `leaders` agrees."""
+    """The search succeeds nearly always; A is definite and within the condition, and `leaders` agrees."""
     for z0, wanted, choice in choices:
         A = np.asarray(choice.layer.A)
         values = np.linalg.eigvalsh(A)
@@ -67,7 +67,7 @@ def test_margin_is_the_least_cosine_and_no_form_beats_the_bound(choices):
 
 
 def test_exactly_means_no_others():
-    """Of five clouds of one shape, at least in one the pair leads alone, and then nobody else ever does."""
+    """In at least one of five clouds of one shape the pair leads alone, and `succeeded` says where it does."""
     found = []
     for seed in range(5):
         z0 = normal(50 + seed, N, D)
@@ -84,7 +84,7 @@ def test_exactly_means_no_others():
 
 @pytest.mark.exhaustive
 def test_token_within_the_hull_cannot_lead_from_the_start():
-    """Nor can the shorter of two on one ray; the bound proves it, the second one all but proves it."""
+    """Nor can the shorter of two tokens on one ray; the bound proves the first claim, and all but proves the second."""
     z0 = jnp.asarray([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0], [0.5, 0.25], [1.0, 0.0], [0.0, 0.0]])
     assert startable(np.asarray(z0)).tolist() == [True, True, True, False, False, False]
     for wanted, most in (([3], 0.0), ([0, 4], 1e-4)):
@@ -117,7 +117,7 @@ def test_bad_input_is_refused(call, message):
 
 @pytest.mark.exhaustive
 def test_one_token_may_lead_alone_though_the_origin_is_within():
-    """The others turn away from the origin by steps of less than a right angle each, towards the one long token."""
+    """The other tokens turn away from the origin in steps of less than a right angle, towards the one long token."""
     z0 = jnp.asarray([[10.0, 0.0], [0.5, 2.0], [0.5, -2.0], [-0.3, 0.5], [-0.3, -0.5]])
     assert leaders(z0, HardmaxLayer(1.0), 100).indices.tolist() == [0]
     choice = choose_leaders(z0, [0], exactly=True)

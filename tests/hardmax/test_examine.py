@@ -1,4 +1,4 @@
-"""What is proved of a cloud for any A is true: the dynamics in fractions, run on, is the judge."""
+"""Everything that is proved of a cloud, for any A, is true: the dynamics in exact fractions is the judge."""
 
 from fractions import Fraction
 
@@ -25,7 +25,7 @@ CLOUDS = ("normal", "lattice", "repeats", "line", "antipodes", "with zero", "out
 
 
 def cloud(rng, kind, n, d=2):
-    """Whole coordinates, generic and degenerate."""
+    """Integer coordinates, generic and degenerate."""
     z = np.round(8 * rng.normal(size=(n, d)))
     match kind:
         case "lattice":
@@ -46,7 +46,7 @@ def cloud(rng, kind, n, d=2):
 
 
 def judge(z0, form, alpha, found, further=12):
-    """Assert that all that was said of this cloud is so."""
+    """Asserts that every verdict on this cloud is true."""
     exact, matrix = reference.exact(z0), reference.exact(form)
     path = reference.layers(exact, alpha, found.layers + further, matrix)
     first = reference.first_alone(exact, alpha, found.layers + further, matrix)
@@ -57,7 +57,7 @@ def judge(z0, form, alpha, found, further=12):
         return
     assert found.limits is not None and tokens == "held" and first == found.first.tolist()
     assert leaders == ("held" if max(first) >= 0 else "failed")
-    # The tokens come to limits by 1 / (1 + alpha) a layer, to the last digit: two layers give the limits.
+    # Tokens approach their limits by exactly 1 / (1 + alpha) in each layer, so that two layers give the limits.
     kept = 1 / (1 + Fraction(alpha))
     last, before = path[-1], path[-2]
     limits = [tuple((b - kept * a) / (1 - kept) for a, b in zip(*pair, strict=True)) for pair in
@@ -77,7 +77,7 @@ def judge(z0, form, alpha, found, further=12):
 
 
 def check_many(count, seed):
-    """Judge `count` clouds of each kind, of any A; the verdicts that came up."""
+    """Judges `count` clouds of each kind, for any A, and returns the verdicts that occur."""
     verdicts = set()
     for number in range(count):
         for k, kind in enumerate(KINDS):
@@ -114,18 +114,18 @@ def test_theorem_of_the_certificate_is_found_again():
 
 
 def test_tokens_that_move_to_their_own_mean_are_frozen_too():
-    """Two that tie and attend to both, along the line where their scores are alike, and one that follows them."""
+    """Two tokens tie and attend to both, along the line where their scores are equal; another token follows them."""
     found = examine(jnp.asarray([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [0.5, 4.0]]), FIRST_AXIS)
     assert found.limits is not None and found.layers == 0 and found.first.tolist() == [-1, -1, 0, -1]
     np.testing.assert_array_equal(found.limits, [[1.0, 0.5], [1.0, 0.5], [-1.0, 0.0], [1.0, 0.5]])
     assert [clause.verdict for clause in found.clauses] == ["held", "failed", "held", "held", "held"]
-    # Two that exchange their means do not.
+    # Two tokens that exchange their means are not frozen.
     exchanged = examine(jnp.asarray([[1.0, 0.0], [-1.0, 0.0]]), HardmaxLayer(3.0, -jnp.diag(jnp.array([1.0, 0.0]))))
     assert exchanged.limits is None
 
 
 def test_choices_that_change_on_the_way_are_not_frozen():
-    """Token 3 goes to the middle of two leaders, and on the way there turns to the third."""
+    """Token 3 moves towards the middle of two tokens, and on the way turns to a third one."""
     z0 = [[1.0, 1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 1.875, 0.0], [0.0, 0.0, 1.0]]
     form = [[1.0, 0.0, 0.0], [0.0, 1.0, -1.0], [0.0, 0.0, -3.0]]
     found = examine(jnp.asarray(z0), HardmaxLayer(1.0, jnp.asarray(form)))
@@ -133,13 +133,13 @@ def test_choices_that_change_on_the_way_are_not_frozen():
 
 
 def test_a_choice_that_changes_on_the_way_alone_is_not_frozen():
-    """The scores at both ends would allow it, those in between do not."""
+    """The scores at both ends of the way would allow it, but the scores in between do not."""
     z0, form = np.array([[0.0, 1.0], [2.0, 0.0], [-2.0, -2.0]]), np.array([[2.0, 1.0], [2.0, -2.0]])
     judge(z0, form, 1 / 3, examine(jnp.asarray(z0), HardmaxLayer(1 / 3, jnp.asarray(form))))
 
 
 def test_zero_token_stays_in_the_interior():
-    """Why the theorem excludes it: it attends to all, and stays at their mean."""
+    """The theorem excludes a zero token: it attends to all tokens, and stays at their mean."""
     found = examine(jnp.asarray([*SQUARE, [0.0, 0.0]]), LAYER)
     assert found.violates == ("token 4 is zero",)
     assert [clause.verdict for clause in found.clauses] == ["held", "held", "held", "failed", "held"]
@@ -150,7 +150,7 @@ def test_zero_token_stays_in_the_interior():
 
 
 def test_negative_form_takes_all_to_one_point():
-    """H9: 3 and -1 with A = -1 and alpha = 1/3: neither leads, then one does, and both end at one point."""
+    """H9, 3 and -1 with A = -1 and alpha = 1/3: neither token leads, then one does, and both end at one point."""
     found = examine(jnp.asarray([[3.0], [-1.0]]), HardmaxLayer(1 / 3, -jnp.eye(1)))
     assert found.violates == ("A is negative definite, of signature (0, 1)",) and not found.applies
     assert found.clauses[0].verdict == "held" and max(found.first) > 0
@@ -179,7 +179,7 @@ def test_hypotheses_that_fail_are_named(form, words):
 
 
 def test_algebra_is_that_of_floating_point():
-    """Signature, rank, hulls, against NumPy and the plane."""
+    """Signatures, ranks and hulls agree with NumPy and with loops in the plane."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         m = rng.integers(-1, 2, (4, 4)).astype(float)
@@ -217,7 +217,7 @@ def test_bad_input(name):
 
 
 def test_leaders_of_rank_one_are_those_of_fractions():
-    """The closed answer, over all clouds of up to three tokens at -1, 0, 1 and on a line beside it."""
+    """The closed answer is right for all clouds of up to three tokens at -1, 0, 1, on two parallel lines."""
     grid = [(a, b) for a in (-1, 0, 1) for b in (0, 1)]
     form = np.diag([1.0, 0.0])
     for i in range(6**3):

@@ -1,4 +1,4 @@
-"""One layer and many of the hardmax dynamics, and who leads: against fractions, in which nothing is rounded."""
+"""Layers of the hardmax dynamics, and their leaders, against fractions, in which nothing is rounded."""
 
 from fractions import Fraction
 
@@ -17,7 +17,7 @@ from tests.helpers import CountTraces, as_a_user, assert_close, assert_derivativ
 from tests.reference import hardmax as reference
 
 
-DEPTH, N = 6, 7  # in most tests, so that they share programs
+DEPTH, N = 6, 7  # the same in most tests, so that tests share compiled programs
 FORMS = {
     "identity": None,
     "definite": [[2, 1], [1, 3]],
@@ -29,7 +29,7 @@ forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
 def dyadic(seed, n, d, scale=8):
-    """Small multiples of 1 / `scale`, so that a few layers are exact; ties are frequent."""
+    """Small multiples of 1 / `scale`: a few layers are exact, and ties are frequent."""
     rng = np.random.default_rng(seed)
     return jnp.asarray(rng.integers(-2 * scale, 2 * scale + 1, (n, d)) / scale, float)
 
@@ -48,7 +48,7 @@ def states(layer, z0):
 @forms
 @pytest.mark.parametrize("alpha", (1, 3), ids=("alpha 1", "alpha 3"))
 def test_layers_are_those_of_fractions(form, alpha):
-    """Every layer to the last bit wherever no mean over three divides by three, and to rounding where it does."""
+    """Layers are exact where every mean is over one, two or four tokens, and right to rounding elsewhere."""
     for seed in range(5):
         z0 = dyadic(seed, N, 2)
         exact = reference.layers(reference.exact(z0), alpha, DEPTH, form)
@@ -77,7 +77,7 @@ def test_mask_says_who_may_be_attended_to():
 
 
 def test_parameters_that_depend_on_the_layer():
-    """alpha and A by layer number: layer k has the k-th of each."""
+    """Layer k has the k-th alpha and the k-th A."""
     z0, alphas = dyadic(4, N, 2), [1.0, 3.0, 1.0, 7.0]
     swap, plain = [[0, 1], [1, 0]], [[1, 0], [0, 1]]
     forms = [plain, swap, swap, plain]
@@ -94,7 +94,7 @@ def test_parameters_that_depend_on_the_layer():
 
 @forms
 def test_leaders_are_those_of_fractions(form):
-    """Over small clouds: the first layer with C_i = {i}. Tokens merge only in the limit, so fractions see none."""
+    """In small clouds it is the first layer with C_i = {i}: in fractions tokens merge only in the limit."""
     layer = HardmaxLayer(1, matrix(form))
     for seed in range(20):
         z0 = dyadic(100 + seed, N, 2)
@@ -114,7 +114,7 @@ def test_a_leader_stays_for_ever_where_it_was():
 
 
 def test_tokens_that_merged_with_a_leader_do_not_lead():
-    """H7: after 200 layers all tokens have arrived, and with no tolerance at all some of them tie by a hair."""
+    """H7: after 200 layers all tokens have arrived, and without a tolerance some of them tie by a hair."""
     z0, layer = normal(8, 100, 8), HardmaxLayer(1.0, tie_tolerance=0.0)
     early, late = (run_to_fixed_point(z0, layer, jnp.asarray(depth), jnp.asarray(-1.0)) for depth in (20, 200))
     assert_same(late.leaders.first, early.leaders.first)
@@ -131,7 +131,7 @@ def test_duplicates_share_a_place_and_neither_leads():
 
 
 def test_definite_matrix_is_a_change_of_coordinates():
-    """sentiment.md: z' = A^{1/2} z turns the layer with A into the one with the identity."""
+    """By z' = A^{1/2} z the layer with A becomes the layer with the identity (sentiment.md)."""
     root = np.array([[1.0, 0.5], [0.5, 2.0]])
     z0 = np.asarray(normal(9, N, 2))
     assert_close(states(HardmaxLayer(0.8, root @ root), z0) @ root, states(HardmaxLayer(0.8), z0 @ root), "composed")
@@ -148,7 +148,7 @@ def test_rotation_order_and_scale_do_not_matter():
 
 
 def test_norms_never_fall_and_the_hull_never_grows():
-    """With A positive definite the A-norm of each token does not fall; support functions do not rise."""
+    """With a positive definite A, the A-norm of no token falls, and no support function rises."""
     form = np.array([[2.0, 1.0], [1.0, 3.0]])
     for seed in range(10):
         xs = states(HardmaxLayer(0.3, form), normal(seed, N, 2))
@@ -238,7 +238,7 @@ def test_bad_input_is_refused(call, message):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("form", (None, "random"), ids=("identity", "random"))
 def test_blocks_of_rows_give_the_same(form):
-    """More tokens than one block of pairs holds, in the layer and in the search for leaders."""
+    """The result is that of all pairs if tokens exceed one block of pairs, in layers and in the search of leaders."""
     z0 = normal(5, 1500, 2)
     two_layers = lambda layer: np.asarray(cjx.iterate(layer, z0, 2).xs)
     form = None if form is None else normal(6, 2, 2)

@@ -1,4 +1,4 @@
-"""Where tokens end in flat and in high dimensions, and what a certificate says when a clause fails."""
+"""The limits of tokens in flat and in high dimensions, and certificates in which a clause fails."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def test_facets_of_a_cube_a_square_a_segment_and_a_point():
 
 
 def test_line_has_two_ends():
-    """d = 1, and the same cloud laid along a line of space."""
+    """In one dimension a cloud has two limits, and so has the same cloud along a line in space."""
     z0 = jnp.asarray([[2.0], [-1.0], [0.5], [-0.25], [1.0], [-0.5], [0.25]])
     limit = limit_set(z0, LAYER)
     assert limit.points.tolist() == [[2.0], [-1.0]] and limit.goes_to.tolist() == [0, 1, 0, 1, 0, 1, 0]
@@ -79,7 +79,7 @@ def test_plane_in_space_is_the_plane():
 
 
 def test_half_space_cloud_has_one_point():
-    """Tokens on one ray all come to the farthest: K is a point."""
+    """Tokens on one ray all converge to the farthest token: K is a point."""
     proof = certificate(padded([[1.0, 1.0], [3.0, 3.0], [2.0, 2.0]]), LAYER)
     limit = proof.limit
     assert limit.points.tolist() == [[3.0, 3.0]] and limit.dimension == 0 and len(limit.facets) == 0
@@ -101,7 +101,7 @@ def test_padding_is_nowhere():
 
 @pytest.mark.parametrize("alpha", (0.5, 20.0))
 def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
-    """Two tokens come to one corner of a side, none to the other; the token between the corners stays between them."""
+    """Two tokens converge to one corner of a side, none to the other; the token between the corners stays between."""
     z0 = padded([[1.0, 1.0], [1.0, -1.0], [-1.0, 0.5], [0.5, 0.0], [0.5, 0.25], [0.125, 0.5]])
     proof = certificate(z0, HardmaxLayer(alpha))
     assert proof.held and proof.limit.goes_to.tolist() == [0, 1, 2, 3, 0, 0, 0]
@@ -114,7 +114,7 @@ def test_tokens_that_merge_with_a_leader_do_not_draw_others_to_it(alpha):
 
 
 def test_tokens_are_where_the_answer_says():
-    """Distances are those to the named points, and the run's own end; each leader goes to itself."""
+    """Distances are from the end of the run to the named points; each leader goes to itself."""
     z0, layer = normal(3, 60, 3), HardmaxLayer(0.4)
     limit = limit_set(z0, layer)
     end = np.asarray(run_to_fixed_point(z0, layer, jnp.asarray(limit.layers), jnp.asarray(-1.0)).x)
@@ -134,7 +134,7 @@ def test_single_precision_settles_too():
 
 @pytest.mark.parametrize("name", ("low rank", "indefinite", "asymmetric"))
 def test_any_form_has_an_answer(name):
-    """The open questions: no theorem, but tokens that settle, or the word that they do not."""
+    """No theorem applies to these forms: tokens settle, or the result says that they do not."""
     form = {"low rank": [[1.0, 2.0], [2.0, 4.0]], "indefinite": [[1.0, 0.0], [0.0, -1.0]],
             "asymmetric": [[1.0, -2.0], [2.0, 1.0]]}[name]  # fmt: skip
     limit = limit_set(normal(5, N, 2), HardmaxLayer(1.0, form), 500)
@@ -152,7 +152,7 @@ def verdicts(end, z0):
 
 
 def test_margin_of_the_first_clause_is_that_of_cauchy_and_schwarz():
-    """The longest token, (2, 0), against (1.5, 1): <z, z - z'> / |z|^2 = 1/4."""
+    """For the longest token, (2, 0), against (1.5, 1), <z, z - z'> / |z|^2 = 1/4."""
     proof = certificate(padded([[2.0, 0.0], [1.5, 1.0], [-1.0, 0.0]]), LAYER)
     np.testing.assert_allclose(proof.clauses[0].margin, 0.25, rtol=1e-14)
 
@@ -166,7 +166,7 @@ def test_too_few_layers_are_not_called_convergence():
 
 @pytest.mark.parametrize("depth", (26, 40))
 def test_tokens_that_still_move_have_not_arrived_though_they_are_near(depth):
-    """The token within halves its distance to a corner in each layer: near enough after 24, at rest after 45."""
+    """The inner token halves its distance to a corner in each layer: it is near enough after 24, at rest after 45."""
     z0 = padded([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [0.5, 0.25]])
     proof = certificate(z0, LAYER, depth)
     assert [clause.held for clause in proof.clauses] == [True, True, False, True, True]
@@ -175,7 +175,7 @@ def test_tokens_that_still_move_have_not_arrived_though_they_are_near(depth):
 
 
 def test_certificate_sees_what_is_wrong():
-    """Runs with one thing wrong each: no leader, a leader that moved, one too many, a token off its point."""
+    """Runs have one fault each: no leader, a leader that moved, one too many or too few, a token off its point."""
     z0 = padded([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5], [0.5, -2.0]])
     end = run_to_fixed_point(z0, LAYER, jnp.asarray(200), settled_tolerance(z0.dtype))
     assert verdicts(end, z0) == [True] * 5

@@ -1,4 +1,4 @@
-"""Oracles H1 to H10 of the hardmax dynamics: dyadic data, on which double precision is exact, and counterexamples."""
+"""Oracles H1 to H11 of the hardmax dynamics: dyadic data, on which double precision is exact, and counterexamples."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ LATE = [[1.0, 0.0], [-1.0, 2.0], [-2.0, 2.0], [1.0, 1.0], [0.0, 2.0]]
 
 @pytest.mark.parametrize("alpha", (1, 3, 7))
 def test_a_layer_contracts_by_one_over_one_plus_alpha(alpha):
-    """H1: as long as C_i does not change, to the last bit; distances to the leader and to a mean of two."""
+    """H1: as long as C_i does not change, distances to a leader and to a mean of two contract to the last bit."""
     xs = path([[4.0, 0.0], [1.0, 0.5], [-3.0, 2.0], [-3.0, -2.0], [-1.0, 0.0]], 6, alpha)
     shrunk = float(1 + alpha) ** -np.arange(7)[:, None]
     assert_same(xs[:, 1] - [4.0, 0.0], shrunk * [-3.0, 0.5])
@@ -41,7 +41,7 @@ def test_token_between_two_leaders_comes_to_the_projection_of_the_origin(alpha, 
 
 
 def test_square():
-    """H3: (1/2, 0) comes to the middle of a side, as (1 - 2^{-k-1}, 0), and (1/2, 1/4) to a corner."""
+    """H3: (1/2, 0) moves to the middle of a side, as (1 - 2^{-k-1}, 0), and (1/2, 1/4) to a corner."""
     z0 = [*SQUARE, [0.5, 0.0], [0.5, 0.25]]
     assert_same(path(z0)[:, 4], np.stack([1 - 2.0 ** -(np.arange(DEEP + 1) + 1), np.zeros(DEEP + 1)], axis=1))
     limit = limit_set(padded(z0), HardmaxLayer(1))
@@ -51,7 +51,7 @@ def test_square():
 
 
 def test_projection_of_the_origin_need_not_hold_a_token():
-    """H4: A = diag(1, 2): (0, 1) is the A-projection of the origin on the face, but not the mean of its corners, so
+    """H4: for A = diag(1, 2), (0, 1) is the A-projection of the origin on the face, but not the mean of its corners, so
     that the token which passes it goes to a corner.
     """
     z0, form = [[2.0, 1.0], [-1.0, 1.0], [0.0, 0.5]], np.diag([1.0, 2.0])
@@ -61,7 +61,7 @@ def test_projection_of_the_origin_need_not_hold_a_token():
 
 
 def test_mean_that_is_the_projection_does_hold_one():
-    """H4, the other way: (1, 1) and (-1, 1) have their mean where diag(1, 2) projects the origin."""
+    """H4, conversely: (1, 1) and (-1, 1) have their mean where diag(1, 2) projects the origin."""
     proof = certificate(padded([[1.0, 1.0], [-1.0, 1.0], [0.0, 0.5]]), HardmaxLayer(1, np.diag([1.0, 2.0])))
     assert proof.held and proof.limit.goes_to[:3].tolist() == [0, 1, 2]
 
@@ -77,7 +77,7 @@ def test_late_leader():
 
 
 def test_token_of_largest_norm_leads_from_the_start():
-    """H6: by Cauchy and Schwarz, in the norm of A; it does not move."""
+    """H6: by Cauchy and Schwarz the token of largest A-norm leads, and it does not move."""
     for seed in range(20):
         z0, root = np.asarray(normal(seed, N, 2)), np.asarray(normal(100 + seed, 2, 2))
         form = root @ root.T
@@ -107,7 +107,7 @@ def test_tokens_in_cells_go_straight_to_their_vertex():
 
 
 def test_vertex_leads_at_once_if_and_only_if_it_owns_its_cell():
-    """H8: over polygons with one vertex pulled in, some of which do not own their cells."""
+    """H8: this holds for polygons of which some have vertices that do not own their cells."""
     owned = []
     for seed in range(40):
         polygon = np.asarray(normal(300 + seed, 5, 2))
@@ -119,7 +119,7 @@ def test_vertex_leads_at_once_if_and_only_if_it_owns_its_cell():
 
 
 def test_steps_that_sum_up_do_not_arrive():
-    """H8: with gamma_k = 2^{-k-1} the product of 1 - gamma_k is 0.2887880951: the token stops on the way."""
+    """H8: with gamma_k = 2^{-k-1} the product of 1 - gamma_k is 0.2887880951, and the token stops on the way."""
     gammas = 2.0 ** -(np.arange(60) + 1)
     layer = HardmaxLayer(cjx.PiecewiseConstant(np.arange(60.0), gammas / (1 - gammas)))
     end = cjx.iterate(layer, jnp.asarray([[2.0, 0.0], [1.0, 0.0]]), 60, save_every=60).x1
@@ -128,7 +128,7 @@ def test_steps_that_sum_up_do_not_arrive():
 
 @pytest.mark.exhaustive
 def test_merged_tokens_are_not_counted():
-    """H7: the strict argmax of the last layer counts more tokens than there are limits; the first one does not."""
+    """H7: the strict argmax of the last layer counts more tokens than there are limits; `leaders` does not."""
     counts = []
     for seed in range(12):
         z0 = normal(200 + seed, 100, 8) * jnp.asarray([[4.0, 3.0, 1.0, 1.0, 0.3, 0.3, 0.1, 0.1]])
@@ -142,7 +142,7 @@ def test_merged_tokens_are_not_counted():
 
 
 def test_small_steps_follow_the_flow():
-    """H8: x(t) = e^{-t} x_0 + (1 - e^{-t}) v at first order in the step."""
+    """H8: the error to x(t) = e^{-t} x_0 + (1 - e^{-t}) v is of first order in the step."""
     inside, errors = INSIDE[: N - 5], []
     target = POLYGON[np.argmax(inside @ POLYGON.T, axis=1)]
     exact = np.exp(-1.0) * inside + (1 - np.exp(-1.0)) * target
@@ -169,7 +169,7 @@ def test_negative_form_does_not_bring_tokens_to_the_origin():
 
 
 def test_negative_form_may_never_settle():
-    """H9, with a step that does not shrink: two tokens on a line exchange their places for ever, and it is said so."""
+    """H9: if steps do not shrink, two tokens on a line exchange their places for ever, and the result says so."""
     limit = limit_set(jnp.asarray([[3.0], [-3.0]]), HardmaxLayer(1e9, -jnp.eye(1)), 50)
     assert not limit.settled and limit.layers == 50
     assert repr(limit).endswith("not settled after 50 layers)")
@@ -178,8 +178,8 @@ def test_negative_form_may_never_settle():
 @pytest.mark.exhaustive_cases("identity")
 @pytest.mark.parametrize("form", (None, "asymmetric"), ids=("identity", "asymmetric"))
 def test_softmax_layers_come_to_hardmax_at_the_rate_of_the_gap(form):
-    """H10: 1 - w_max <= (n - 1) e^{-beta gap}; one layer differs by no more than that times share and diameter, and
-    after several layers the error falls like e^{-beta gap} with the least gap that was met.
+    """H10: 1 - w_max <= (n - 1) e^{-beta gap}; one layer differs by no more than this times share and diameter, and
+    after several layers the error falls like e^{-beta gap} with the least gap of the run.
     """
     n, depth, form = 12, 4, None if form is None else np.array([[1.0, 0.5], [-0.5, 1.0]])
     z0 = np.asarray(normal(31, n, 2))
@@ -202,8 +202,8 @@ def test_softmax_layers_come_to_hardmax_at_the_rate_of_the_gap(form):
 
 
 def test_softmax_layers_stay_at_the_vertices_for_a_time_exponential_in_beta():
-    """H11: tokens at -z and z go to z (1 - c + c tanh(beta z^2)), c = alpha / (1 + alpha); the layers until z < 0.95
-    grow between e^{2 beta 0.95^2} and e^{2 beta}, while a token between arrives in a few layers, whatever beta.
+    """H11: tokens at -z and z go to z (1 - c + c tanh(beta z^2)), c = alpha / (1 + alpha); the number of layers until z
+    < 0.95 grows between e^{2 beta 0.95^2} and e^{2 beta}, but a token between them arrives in a few, for any beta.
     """
     betas, depth, stays = [2.0, 2.5, 3.0, 3.5], 100, []
     for beta in betas:
@@ -222,6 +222,6 @@ def test_softmax_layers_stay_at_the_vertices_for_a_time_exponential_in_beta():
 
 
 def gaps(x, form):
-    """How far the best score of each token is above its second."""
+    """The difference between the best score of each token and its second best."""
     scores = np.sort(np.asarray((x if form is None else x @ form.T) @ x.T), axis=1)
     return scores[:, -1] - scores[:, -2]

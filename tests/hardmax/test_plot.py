@@ -1,4 +1,4 @@
-"""The polytope and the geometric picture: positions are looked up in the artists, and bad input is refused."""
+"""The polytope and the geometric picture of attraction: positions are read from the artists."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_polytope_takes_masks_segments_points_and_an_axes():
 
 @pytest.mark.parametrize(("form", "goal"), ((None, 0), (np.diag([0.1, 2.0]), 1)), ids=("identity", "stretched"))
 def test_attraction_points_to_the_token_farthest_along(form, goal):
-    """From (1/4, 1/2): with A = I to (2, 0), with a stretched A to (-1, 3/2)."""
+    """With A = I the arrow from (1/2, 1/4) goes to (2, 0); with a stretched A from (1/2, 1/2) to (-1, 3/2)."""
     x = np.concatenate([X[:3], [[0.5, 0.25 if form is None else 0.5]]])
     ax = plot.attraction(x, 3, form=form)
     others, drawn_to, token = clouds(ax)

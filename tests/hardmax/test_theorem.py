@@ -1,4 +1,4 @@
-"""The theorem on thousands of random clouds: small ones mapped over, a few large ones, forms of every condition."""
+"""The theorem on thousands of random clouds, many small and some large, with forms of every condition."""
 
 import equinox as eqx
 import jax
@@ -12,11 +12,11 @@ from clusterjax.hardmax._limit import run_to_fixed_point, settled_tolerance
 
 
 KINDS = ("normal", "heavy tails", "beside the origin", "on a shell", "clumps", "lattice", "flat", "mirrored", "late")
-LATE = np.array([[-1.0, -0.75], [0.75, 0.25], [-0.25, -1.75], [-1.5, -0.25], [-2.0, 2.0]])  # token 0, from layer 1 on
+LATE = np.array([[-1.0, -0.75], [0.75, 0.25], [-0.25, -1.75], [-1.5, -0.25], [-2.0, 2.0]])  # token 0 from layer 1 on
 
 
 def cloud(rng, kind, n, d):
-    """n nonzero, distinct tokens."""
+    """Returns n nonzero, distinct tokens."""
     x = rng.normal(size=(n, d))
     if kind == "heavy tails":
         x = x / rng.uniform(0.05, 1, (n, 1))
@@ -26,12 +26,12 @@ def cloud(rng, kind, n, d):
         x = x / np.linalg.norm(x, axis=1, keepdims=True) * rng.uniform(0.95, 1, (n, 1))
     elif kind == "clumps":
         x = 3 * rng.normal(size=(3, d))[rng.integers(0, 3, n)] + 0.05 * x
-    elif kind == "lattice":  # ties galore
+    elif kind == "lattice":  # many ties
         drawn = np.unique(rng.integers(-8, 9, (20 * n, d)), axis=0)
         x = rng.permutation(drawn[drawn.any(axis=1)])[:n] / 4
     elif kind == "flat" and d > 1:
         x[:, -1] = x[:, 0]
-    elif kind == "mirrored":  # the first are on the axis, between pairs
+    elif kind == "mirrored":  # the first tokens are on the axis, between pairs
         half = n // 3
         x[:half, 0] = 0
         x[half : 2 * half] = x[2 * half : 3 * half] * np.append(-1, np.ones(d - 1))
@@ -69,7 +69,7 @@ GROUPS = {  # tokens, dimension, clouds, the largest condition of A
 )
 @pytest.mark.parametrize("group", GROUPS)
 def test_theorem_holds(group):
-    """Every clause, on every cloud; late leaders and points that are no vertices are among them."""
+    """Every clause holds for every cloud, also with late leaders and with points that are no vertices."""
     n, d, count, condition = GROUPS[group]
     rng = np.random.default_rng(sum(map(ord, group)))
     kinds = [KINDS[i % len(KINDS)] for i in range(count)]

@@ -1,4 +1,4 @@
-"""What a run keeps is of the dtypes that `save` has, also where an event stops it."""
+"""Saved values have the dtypes that `save` returns, also where an event stops the run."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -15,7 +15,7 @@ from tests.reference.observables import labels
 TS = jnp.asarray([0.0, 0.4, 0.8, 8.0, 9.0])
 RADIUS = 0.05
 
-# Of each dtype, numbers at its ends and in its middle, which a float of its size would round.
+# For each dtype, numbers at its ends and in its middle, which a float of its size would round.
 KEPT = {
     "int8": (-128, 127, -1),
     "int16": (-(2**15), 2**15 - 1, -2),
@@ -40,7 +40,7 @@ def run(x0, beta, event):
 
 @pytest.mark.exhaustive
 def test_counts_and_every_other_dtype_with_an_event():
-    """Jitted, and mapped over runs of which one starts clustered, one ends on the way, and one is cut off before."""
+    """In a compiled batch one run starts clustered, and two end on the way."""
     x0 = sphere_tokens(3, 4, 2)
     together = jnp.asarray([[1.0, 0.0], [0.96, 0.28], [0.6, 0.8], [0.8, 0.6]])
     starts = jnp.stack([jnp.ones((4, 2)), together, x0])
@@ -67,7 +67,7 @@ def test_counts_and_every_other_dtype_with_an_event():
 
 @pytest.mark.exhaustive
 def test_a_run_that_fails_marks_integers_and_is_differentiable():
-    """Six steps are not enough; and beside integers the gradient is that of the steps written out."""
+    """Six steps are not enough for the run; beside integers the gradient is that of the steps written out."""
     x0 = sphere_tokens(3, 4, 2)
     field = lambda beta: cjx.AttentionField(cjx.SoftmaxAttention(beta))
 
@@ -91,7 +91,7 @@ def test_a_run_that_fails_marks_integers_and_is_differentiable():
 
 @pytest.mark.exhaustive
 def test_tokens_and_more_beside_them():
-    """The tokens are those of a run without `save`, to the bit, `at` finds them, and the rest is what `save` keeps."""
+    """Tokens are to the bit those of a run without `save`, `at` finds them, and other values are those of `save`."""
     x0 = sphere_tokens(3, 4, 2)
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
     plain, alone = cjx.simulate(field, x0, TS), cjx.simulate(field, x0, TS, save=save)

@@ -1,4 +1,4 @@
-"""Runs kept in a file: what comes back is what was there, bit for bit; and what is said of files that hold none."""
+"""Runs in a file: everything comes back bit for bit, and files that hold no run are refused."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ EULER = {"solver": dfx.Euler(), "stepsize_controller": dfx.ConstantStepSize(), "
 
 
 class Pair(eqx.Module):
-    """What a save function may return: a module."""
+    """A module, as a save function may return it."""
 
     first: jax.Array
     second: jax.Array
@@ -40,7 +40,7 @@ def _many(t, x, args):
     return {"integers": integers, "floats": floats, "signs": x > 0, "none": None, "waves": {"c": jnp.exp(1j * x[:2])}}
 
 
-# Each kind of run, made when it is first asked for: a run compiles for seconds.
+# Each kind of run is made when a test first asks for it, since a run compiles for seconds.
 RUNS = {
     "plain": lambda: cjx.simulate(FIELD, X, TS, **EULER),
     "dense": lambda: cjx.simulate(FIELD, X, TS, dense=True, max_steps=64, **EULER),
@@ -81,7 +81,7 @@ def arrays_of(tree):
     return [np.asarray(leaf) for leaf in jtu.tree_leaves(tree)]
 
 
-# --- definition: what comes back is what was there
+# --- definition: a run comes back as it was
 
 
 @pytest.mark.exhaustive_cases("dense", "hermite", "noise", "plain", "batch")
@@ -97,7 +97,7 @@ def test_everything_comes_back(name, tmp_path):
     for old, new in zip(arrays_of(before), arrays_of(after), strict=True):
         assert old.dtype == new.dtype and old.shape == new.shape
         assert old.tobytes() == new.tobytes()
-    # And a file of what was loaded is the same file.
+    # A file of a loaded run is the same file.
     again.save(tmp_path / "again")
     if name != "layers":
         assert (tmp_path / "again").read_bytes() == (tmp_path / "run").read_bytes()
@@ -105,7 +105,7 @@ def test_everything_comes_back(name, tmp_path):
 
 @pytest.mark.exhaustive
 def test_the_sample_has_what_a_run_can_be():
-    """Events, times that were not reached, and several verdicts are among what comes back."""
+    """Events, times that were not reached, and several verdicts are among these runs."""
     saved, batch = run("saved"), run("batch")
     assert bool(dfx.is_event(saved.result)) and np.isnan(np.asarray(saved.xs)[-1]).all()
     assert saved.saved["integers"][0][-1] == -1 and saved.saved["integers"][-1][-1] == np.uint64(2**64 - 1)
@@ -114,7 +114,7 @@ def test_the_sample_has_what_a_run_can_be():
 
 @pytest.mark.exhaustive
 def test_between_the_save_times(tmp_path):
-    """Polynomials and layers come back; a field is code, and does not."""
+    """Polynomials and layers come back, but a field does not, since it is code."""
     for name in ("dense", "hermite"):
         assert_close(kept(run(name), tmp_path).at([0.1, 0.7]), run(name).at([0.1, 0.7]))
     layers = run("layers")
@@ -133,7 +133,7 @@ def test_polynomials_take_the_room_of_the_steps_that_were_taken(tmp_path):
 
 
 def test_a_run_goes_on_from_a_file(tmp_path):
-    """From the end of a saved run, as from the end of the run itself."""
+    """A run continues from the end of a saved run as from the end of the run itself."""
     again = kept(run("plain"), tmp_path)
     assert_close(again.xs[-1], run("plain").x1)
     later = lambda traj: cjx.simulate(FIELD, traj.x1, TS + 1, **EULER).xs
@@ -170,7 +170,7 @@ def test_settings_of_a_batch_have_the_parameters_of_each_run():
 
 @pytest.mark.exhaustive
 def test_large_arrays_are_kept_where_the_run_needs_them_anyway():
-    """`at` of a plain run needs the field; beside what a save function returns only the shape is kept."""
+    """For `at` a plain run needs the field and its arguments; with a save function only their shape is kept."""
     large = jnp.zeros((3, 2**14))
     field = cjx.FunctionField(lambda t, x, args: x * args[0, 0])
     assert cjx.simulate(field, X, TS[:2], large, **EULER).settings()["args"].shape == large.shape
@@ -241,7 +241,7 @@ def test_a_verdict_that_this_diffrax_does_not_have(path):
 
 
 def test_polynomials_that_this_diffrax_does_not_have(tmp_path):
-    """The tokens are there all the same."""
+    """The tokens come back all the same."""
     run("dense").save(tmp_path / "run")
     data = (tmp_path / "run").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["clusterjax sealed"]
@@ -298,7 +298,7 @@ def test_without_x64_floats_are_rounded_with_one_warning_and_integers_kept_or_re
 
 
 def test_what_is_told_of_each_kind_of_object():
-    """Numbers of NumPy as arrays, functions by name, other objects by their class; nothing of it is called."""
+    """NumPy's numbers become arrays, functions their names, and other objects their classes; nothing is called."""
     arrays = []
     told = describe(
         {"a": np.float64(0.5), "b": (1, None, True, "x"), "c": jnp.sin, "d": dfx.Tsit5, "e": object(), 3: [2.5]}, arrays

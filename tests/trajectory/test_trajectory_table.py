@@ -89,10 +89,10 @@ def test_a_loaded_run_is_the_same_table(tmp_path):
     assert cjx.Trajectory.load(tmp_path / "run").to_xarray().identical(run("batch").to_xarray())
 
 
-# Of zarr before 3.1, of words.
+# Versions of zarr before 3.1 warn of words.
 @pytest.mark.filterwarnings("ignore:The .* is currently not part in the Zarr format 3:UserWarning")
 def test_it_can_be_written_by_xarray(tmp_path):
-    """Attributes and names are such as zarr takes."""
+    """The attributes and names are such as zarr accepts."""
     import xarray
 
     for name in ("saved", "batch"):

@@ -1,4 +1,4 @@
-"""The bound of `coarsen` on tokens that become one too early, and the gradient of each merger time, which it uses."""
+"""The bound of `coarsen` on tokens that become one too early, and the gradient of each merger time behind it."""
 
 import jax.numpy as jnp
 import numpy as np

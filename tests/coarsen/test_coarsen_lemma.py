@@ -13,7 +13,7 @@ def lemma(u0, beta, c):
 
 
 def by_equation(u0, beta, c):
-    """The time at which the equation comes there, by quadrature."""
+    """The time at which u comes to this value, by quadrature."""
     slowness = lambda u: np.exp(beta * (1 - u)) / (u * (1 - u))
     return quad(slowness, u0, 1 - np.exp(-c * beta), epsabs=0, epsrel=1e-12, limit=500)[0]
 

@@ -100,7 +100,7 @@ def test_without_the_noise_it_is_estimated(exact):
 
 
 def jacobian_of(field, parameters, x):
-    """The Jacobian of the velocity by the parameters, which has the symmetries of a run and needs none."""
+    """The Jacobian of the velocity with respect to the parameters; it has the symmetries of a run and needs no run."""
     point = parameters.vector(parameters.values(field), x.dtype)
     flat = lambda vector: jnp.ravel(parameters.with_vector(field, vector)(0.0, x))
     return np.asarray(jax.jit(jax.jacfwd(flat))(point))

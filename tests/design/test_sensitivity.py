@@ -34,7 +34,7 @@ def found():
 
 
 def test_two_tokens_against_a_quadrature(found):
-    """The derivative by the angle is sin / c', and by beta a central difference of the integral."""
+    """The derivative with respect to the angle is sin / c', and to beta a central difference of the integral."""
     assert found.determined and abs(found.time - time_of(1.5, 2.0)) < 1e-6
     expected = np.sin(1.5) / speed(np.cos(1.5), 2.0)
     turn = np.array([-np.sin(1.5), np.cos(1.5)])

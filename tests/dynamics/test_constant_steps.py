@@ -86,7 +86,7 @@ def test_a_run_that_ends_at_a_jump_sees_nothing_of_the_next_layer(end, options):
             for last in (4.0, 300.0)]  # fmt: skip
     np.testing.assert_array_equal(ends[0].x1, ends[1].x1)
     assert ends[0].stats["num_steps"] == ends[1].stats["num_steps"]
-    # Tokens between the save times do not see it either; the layer before it is seen.
+    # Tokens between the save times do not see the next layer either, but they see the layer before.
     at = [np.asarray(one.at(1.0)) for one in ends]
     np.testing.assert_array_equal(*at)
     assert np.max(np.abs(run(by_layers(betas=[0.6, 4.0, 4.0, 4.0]), end=end, **options).x1 - ends[0].x1)) > 1e-3
@@ -208,7 +208,7 @@ def test_runs_under_vmap_step_by_their_own_layers():
 @pytest.mark.parametrize("knots", (np.float32, np.float64))
 @pytest.mark.parametrize("tokens", (np.float32, np.float64))
 def test_both_precisions(tokens, knots):
-    """If knots are no binary numbers, or of the other precision, no step sees the layer after it."""
+    """If knots are no binary numbers, or of the other precision, no step sees the next layer."""
     edges = np.array([0.0, 0.1, 0.7, 0.9], knots)
     beta = by_layers(edges, BETAS.astype(tokens))
     found = run(beta, 0.1, end=1.0, x0=X0.astype(tokens))

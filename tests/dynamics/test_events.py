@@ -130,7 +130,7 @@ def test_batch_of_runs_ends_at_its_own_times():
 
 @pytest.mark.exhaustive
 def test_time_is_differentiable():
-    """Derivatives by beta and radius agree with differences of the exact time, and are zero if the run ends at once."""
+    """Derivatives with respect to beta and radius are differences of the exact time, or zero if it ends at once."""
     beta, gamma, step = 2.0, 0.8, 1e-5
 
     @jax.jit

@@ -163,7 +163,7 @@ def test_steps_of_constant_length():
 
 
 def test_of_a_batch_the_run_that_stopped_first():
-    """The failure names this run and its token; it names all causes if the field holds a traced number."""
+    """The failure names the first run that stopped and its token; if the field holds a traced number, all causes."""
     field = until(None, row=4)
     run = lambda end: cjx.simulate(field, X, TS, jnp.asarray(end), max_steps=256, throw=False)
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run, (9.0, 3.0, 2.0, 9.0)))

@@ -147,7 +147,7 @@ def test_all_copies_of_repeated_eigenvalues_are_found(monkeypatch):
     np.testing.assert_allclose(found.values, [30, 30, 30, 29, 29, 29, 28, 28], atol=1e-10)
     found = cjx.modes(field, jnp.zeros((30, 3)), 5, which="slowest")
     np.testing.assert_allclose(found.values, [1, 1, 1, 2, 2], atol=1e-10)
-    # A first search that begins without components along three of four copies cannot find these, however it rounds.
+    # A first search that begins without components along three of four copies cannot find these copies.
     search, calls = scipy.sparse.linalg.eigs, []
 
     def blind(operator, k, v0, **options):

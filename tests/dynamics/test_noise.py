@@ -87,7 +87,7 @@ def noisy(temperature, key, **options):
 
 @pytest.mark.exhaustive
 def test_zero_temperature_is_the_deterministic_scheme():
-    """For T = 0 the run is normalised Heun with the same steps; for a small T it is near this, for T = 1 it is not."""
+    """At T = 0 the run is normalised Heun with the same steps; at a small T it is near that run, at T = 1 it is not."""
     deterministic = noisy(None, None, solver=Retract(dfx.Heun()), stepsize_controller=dfx.ConstantStepSize()).xs
     cold, cool, warm = (noisy(temperature, jr.key(4)).xs for temperature in (0.0, 1e-8, 1.0))
     np.testing.assert_allclose(cold, deterministic, rtol=0, atol=1e-12)

@@ -206,7 +206,7 @@ def test_a_step_is_rejected_where_a_perturbation_would_grow_by_more_than_allowed
 
 
 def test_derivatives_of_a_step_are_those_of_differences():
-    """In reverse mode the derivatives by beta and by the start agree with differences."""
+    """In reverse mode derivatives with respect to beta and the start agree with differences."""
     x0, h, solver = tokens(3, 2), 1e-5, cjx.Rodas5P()
     weights = jnp.asarray(np.random.default_rng(3).normal(size=x0.shape))
 

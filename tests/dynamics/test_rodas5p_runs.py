@@ -115,7 +115,7 @@ def test_known_merging_times():
 
 @pytest.mark.exhaustive
 def test_without_the_bound_a_saddle_is_left_at_a_wrong_time():
-    """Without `max_growth` the same start, within the tolerance of the antipode, merges at a wrong time."""
+    """Without `max_growth` a start within the tolerance of the antipode merges at a wrong time."""
     x0 = jnp.asarray([[1.0, 0.0, 0.0], [-1.0, 1e-10, 0.0]])
     expected = merging_time(1e-10, 9.0, 0.5)
     t, _ = time_of_merging(x0, 9.0, jnp.ones(2), jnp.asarray(20 * expected), cjx.Rodas5P(max_growth=None))
@@ -203,7 +203,7 @@ def test_the_options_of_simulate_work_with_it():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("full", "time"))
 def test_backwards_in_time(name):
-    """As a solver of diffrax it runs from 0.5 to 0, also with a schedule, whose time is that of the field."""
+    """As a solver of diffrax, Rodas5P runs from 0.5 to 0, also with a schedule, whose time is that of the field."""
     x0, field = tokens(5), FIELDS[name]()
     forward = cjx.simulate(field, x0, jnp.array([0.0, 0.5]), solver=cjx.Rodas5P()).xs[-1]
     controller = dfx.PIDController(rtol=1e-8, atol=1e-10)

@@ -191,7 +191,7 @@ def test_tokens_at_any_time(exact, dense, accuracy):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_derivative_through_at(exact):
-    """Derivatives by beta and t between two save times agree with differences of accurate runs and with the field."""
+    """Derivatives with respect to beta and t between save times agree with differences of runs and with the field."""
     first = lambda beta, t: jnp.sum(run(softmax_field(beta)).at(t)[:, 0])
     by_beta, by_time = jax.grad(first, argnums=(0, 1))(jnp.asarray(2.0), jnp.asarray(1.7))
     ends = [np.sum(run(softmax_field(2.0 + h), ts=TIMES, **ACCURATE).xs[2][:, 0]) for h in (1e-4, -1e-4)]

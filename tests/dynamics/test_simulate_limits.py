@@ -57,7 +57,7 @@ def test_long_runs_stay_on_the_sphere(dtype):
 @pytest.mark.parametrize("summation", (Dense(), Blocked(4, 4)), ids=("dense", "blocked"))
 @pytest.mark.parametrize("mask", (None, CausalMask()), ids=("full", "causal"))
 def test_huge_beta_in_single_precision(summation, mask):
-    """beta = 1e4 in float32: weights, velocities, derivatives and partition functions are finite."""
+    """At beta = 1e4 in float32 weights, velocities, derivatives and partition functions are finite."""
     x = jnp.asarray(oracles.unit_tokens(3, 12, 3), jnp.float32)
     options = {"summation": summation} | ({} if mask is None else {"mask": mask})
     softmax = SoftmaxAttention(1e4, **options)
@@ -98,7 +98,7 @@ def velocities(x):
     ids=("one token", "one dimension", "identical", "antipodal"),
 )
 def test_clouds_that_do_not_move(x0):
-    """n = 1, d = 1, identical tokens and antipodal ones stay where they are, for V = I and V = -I."""
+    """One token, tokens in one dimension, identical and antipodal tokens stay in place, for V = I and V = -I."""
     x0 = jnp.asarray(x0, jnp.float32)
     velocity, pull = velocities(x0)
     assert velocity.dtype == jnp.float32

@@ -60,7 +60,7 @@ def test_steps_and_interpolants_are_those_of_diffrax(constant, dtype):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("beta", (4.0, JUMPING), ids=("smooth", "jumps"))
 def test_gradients_are_those_of_diffrax(beta):
-    """Gradients by V and tokens agree, also after jumps, where the last evaluation belongs to another layer."""
+    """Gradients with respect to V and tokens agree, also after jumps, where the last evaluation is of another layer."""
 
     @eqx.filter_jit
     def slopes(solver, value, x0):

@@ -62,7 +62,7 @@ def test_dtype_is_that_of_the_tokens(dtype):
 
 
 def test_clouds_against_a_loop():
-    """Of heaps, ties, lines and antipodes, some are together at the start, and some never cluster."""
+    """Some of the heaps, ties, lines and antipodes are together at the start, and some never cluster."""
     beta, radius, until, h = 2.0, 0.3, 3.0, 0.05
     starts = np.stack([cloud(name, 4, sphere=True) for name in CLOUDS])
     found = jax.vmap(timed, in_axes=(None, 0, None, None))(number(beta), starts, number(radius), number(until))
@@ -86,7 +86,7 @@ def test_tokens_that_part_were_together_at_the_start():
 
 @pytest.mark.exhaustive
 def test_derivatives():
-    """Derivatives by beta and radius agree with differences of the exact time, and are zero if it is not reached."""
+    """Derivatives with respect to beta and radius are differences of the exact time, and zero if it is not reached."""
     beta, gamma, h = 2.0, 0.8, 1e-5
     time = lambda beta, radius, until: timed(beta, jnp.eye(N), radius, until).time
     slopes = jax.jit(jax.grad(time, argnums=(0, 1, 2)))

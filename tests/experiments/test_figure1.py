@@ -81,7 +81,7 @@ def test_its_numbers_are_those_of_loops(settings, outcome, which, special):
         outcome.series[f"{name} trained{which}"], expected.mean(axis=0), rtol=0, atol=atol
     )
     near("cosine", of(lambda one: pairs(one).mean()))
-    near("near_mass", of(lambda one: np.mean(pairs(one) > 0.9)), 0.01)  # in float32 a pair may lie on either side
+    near("near_mass", of(lambda one: np.mean(pairs(one) > 0.9)), 0.01)  # in float32 a pair may be on either side
     near("num_clusters", of(clusters), 0.1)
     near("single", of(lambda one: clusters(one) == 1.0), 0.07)
     near("height", of(lambda one: np.histogram(pairs(one), 200, (-1, 1))[0][190:].max() / len(pairs(one)) / 0.01), 0.5)

@@ -43,7 +43,7 @@ def test_the_potential_is_that_of_two_tokens(beta):
 
 @pytest.mark.parametrize(("beta", "ratio"), [(4.0, 1.5), (9.0, 4.0)])
 def test_passage_times_solve_the_equation_of_the_generator(beta, ratio):
-    """By differences T u'' - U' u' = -1 with u' = 0 at 0 and u = 0 at pi, and the time is SciPy's double integral."""
+    """The time solves T u'' - U' u' = -1, u' = 0 at 0, u = 0 at pi, by differences, and is SciPy's double integral."""
     temperature, potential = escape.barrier(beta) / ratio, escape.two_clusters(beta)
     found = escape.passage_time(potential, temperature)
     n = 4000

@@ -266,7 +266,7 @@ def test_each_claim_can_fail():
     )
     assert not file.one_layer(results(albert=made(layers=1.0, control=0.9, shared=True))).holds
     assert file.one_layer(results(albert=made())) == ()
-    assert not file.albert_heads_agree(good).holds  # its control has the share 1
+    assert not file.albert_heads_agree(good).holds  # the control has the share 1
     assert file.albert_heads_agree(results(albert=made())).holds
     shifted = made()
     turned = shifted.controls[file.TURNED]

@@ -1,4 +1,4 @@
-"""The list of figures, and the command that shows it, sets parameters and is written on each card of the gallery."""
+"""The list of figures, and the command on each card of the gallery, which shows this list and sets parameters."""
 
 import shlex
 from pathlib import Path

@@ -31,7 +31,7 @@ def test_width_of_the_transition_is_that_of_the_limit():
 
 
 def test_reduced_equation_is_quadrature_where_it_has_one_variable():
-    """Under Post the time between two cosines is an integral."""
+    """In the scheme Post the time between two cosines is an integral."""
     left, r = reduced(POST, (1.0, 2.0))
     pace = lambda c: (np.exp(1 - c) + 15) / (2 * (1 - c) * (15 * c + 1))
     assert quad(pace, 0.0, 1 - left[0])[0] == pytest.approx(1.0, rel=1e-9)

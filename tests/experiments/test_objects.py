@@ -45,7 +45,7 @@ def test_what_is_wrong_is_refused_in_one_sentence(make, words):
 
 
 def test_numbers_of_numpy_become_numbers_of_python():
-    """A NumPy integer is no int, and JSON takes neither it nor a NumPy boolean."""
+    """A NumPy integer is no int, and JSON takes neither NumPy integers nor NumPy booleans."""
     with as_a_user():
         on = Measured(NONE, NONE, {"tokens": np.int64(5), "beta": (np.float32(0.5), 2)})
         one = claim(kind="paper", source=PAPER, holds=np.bool_(True), value=np.float32(2.0), error=np.array(1.0))

@@ -122,7 +122,7 @@ def test_clusters_that_hold_a_centre_are_counted():
 
 
 def test_the_error_of_a_share_is_over_starts():
-    """Three starts with 1, 2 and 5 centres: the residuals of the ratio are computed by hand."""
+    """Three starts have 1, 2 and 5 centres; the residuals of the ratio are computed by hand."""
     starts, near = np.repeat([0, 1, 2], [1, 2, 5]), np.array([1, 1, 0, 1, 0, 0, 0, 0], bool)
     one = Followed(starts, starts, np.zeros((8, 1)), np.zeros(8))
     residuals = [1 - 3 / 8 * 1, 1 - 3 / 8 * 2, 1 - 3 / 8 * 5]

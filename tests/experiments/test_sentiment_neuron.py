@@ -19,7 +19,7 @@ from tests.causal_cases import causal_model
 
 
 def planted(rng, labels, sure):
-    """Praise lowers neuron 2 of layer 1 in a share `sure` of texts, and raises the stream at level 2 in all of them."""
+    """Means where praise lowers neuron 2 of layer 1 in a share `sure` of texts, and raises (1, 1, 0, 0) at level 2."""
     many = len(labels)
     neurons = rng.normal(size=(many, 2, 5))
     shown = labels ^ (np.arange(many) >= sure * many)

@@ -16,7 +16,7 @@ def starts(trained, *others):
 
 
 def test_starts_are_compared_by_texts_and_by_networks():
-    """By hand: differences of texts, and the spread of the means of three networks, with two degrees of freedom."""
+    """Errors of texts and of the means of three networks, with two degrees of freedom, are computed by hand."""
     found = starts(0.6, 0.4, 0.5, 0.3)
     np.testing.assert_allclose(found.each, [[0.1, 0.4], [0.1, 0.5], [0.1, 0.3]])
     assert found.mean[-1] == pytest.approx(0.4) and found.error[-1] == pytest.approx(0.1 / np.sqrt(3))

@@ -84,7 +84,7 @@ def test_exactly_means_no_others():
 
 @pytest.mark.exhaustive
 def test_token_within_the_hull_cannot_lead_from_the_start():
-    """Nor can the shorter of two tokens on one ray; the bound proves the first claim, and all but proves the second."""
+    """Neither can the shorter of two tokens on one ray; the bound proves one claim, and all but proves the other."""
     z0 = jnp.asarray([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0], [0.5, 0.25], [1.0, 0.0], [0.0, 0.0]])
     assert startable(np.asarray(z0)).tolist() == [True, True, True, False, False, False]
     for wanted, most in (([3], 0.0), ([0, 4], 1e-4)):

@@ -133,7 +133,7 @@ def test_choices_that_change_on_the_way_are_not_frozen():
 
 
 def test_a_choice_that_changes_on_the_way_alone_is_not_frozen():
-    """The scores at both ends of the way would allow it, but the scores in between do not."""
+    """The scores at both ends of the way would allow freezing, but the scores in between do not."""
     z0, form = np.array([[0.0, 1.0], [2.0, 0.0], [-2.0, -2.0]]), np.array([[2.0, 1.0], [2.0, -2.0]])
     judge(z0, form, 1 / 3, examine(jnp.asarray(z0), HardmaxLayer(1 / 3, jnp.asarray(form))))
 

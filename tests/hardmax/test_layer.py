@@ -94,7 +94,7 @@ def test_parameters_that_depend_on_the_layer():
 
 @forms
 def test_leaders_are_those_of_fractions(form):
-    """In small clouds it is the first layer with C_i = {i}: in fractions tokens merge only in the limit."""
+    """A token leads from the first layer with C_i = {i} on; in fractions tokens merge only in the limit."""
     layer = HardmaxLayer(1, matrix(form))
     for seed in range(20):
         z0 = dyadic(100 + seed, N, 2)
@@ -131,7 +131,7 @@ def test_duplicates_share_a_place_and_neither_leads():
 
 
 def test_definite_matrix_is_a_change_of_coordinates():
-    """By z' = A^{1/2} z the layer with A becomes the layer with the identity (sentiment.md)."""
+    """The map z' = A^{1/2} z turns the layer with A into the layer with the identity (sentiment.md)."""
     root = np.array([[1.0, 0.5], [0.5, 2.0]])
     z0 = np.asarray(normal(9, N, 2))
     assert_close(states(HardmaxLayer(0.8, root @ root), z0) @ root, states(HardmaxLayer(0.8), z0 @ root), "composed")

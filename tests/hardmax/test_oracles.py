@@ -107,7 +107,7 @@ def test_tokens_in_cells_go_straight_to_their_vertex():
 
 
 def test_vertex_leads_at_once_if_and_only_if_it_owns_its_cell():
-    """H8: this holds for polygons of which some have vertices that do not own their cells."""
+    """H8 holds for random polygons, some of which have vertices that do not own their cells."""
     owned = []
     for seed in range(40):
         polygon = np.asarray(normal(300 + seed, 5, 2))
@@ -202,8 +202,8 @@ def test_softmax_layers_come_to_hardmax_at_the_rate_of_the_gap(form):
 
 
 def test_softmax_layers_stay_at_the_vertices_for_a_time_exponential_in_beta():
-    """H11: tokens at -z and z go to z (1 - c + c tanh(beta z^2)), c = alpha / (1 + alpha); the number of layers until z
-    < 0.95 grows between e^{2 beta 0.95^2} and e^{2 beta}, but a token between them arrives in a few, for any beta.
+    """H11: tokens at -z and z go to z (1 - c + c tanh(beta z^2)), c = alpha / (1 + alpha); the layers until z < 0.95
+    grow in number between e^{2 beta 0.95^2} and e^{2 beta}, but a token between arrives in a few, for any beta.
     """
     betas, depth, stays = [2.0, 2.5, 3.0, 3.5], 100, []
     for beta in betas:

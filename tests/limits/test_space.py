@@ -54,7 +54,7 @@ def test_residuals_are_those_of_the_double_loop(name):
 @pytest.mark.parametrize("seeds", (range(20), pytest.param(range(20, 1000), marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("name", clouds.CLOUDS)
 def test_what_is_not_in_the_set_is_never_certified(name, seeds):
-    """This holds for thousands of clouds in the plane with V = I, at tolerances from 1e-8 to a tenth."""
+    """In the plane, V = I, none of thousands of clouds is certified wrongly, at tolerances from 1e-8 to a tenth."""
     field = field_of(None)
     found = []
     for seed in seeds:
@@ -113,7 +113,7 @@ def test_levels_are_the_largest_the_smallest_and_zero():
 @pytest.mark.exhaustive_cases("5")
 @pytest.mark.parametrize("many", [5, pytest.param(16, marks=pytest.mark.exhaustive)])
 def test_runs_come_to_their_shapes_and_what_is_certified_stays(many):
-    """Many runs are certified, and tokens that are certified at some time are at the same place at the end."""
+    """Many runs are certified, and tokens that are certified at some time are nearly at the same place at the end."""
     ts, starts = jnp.asarray([0.0, 2.0, 5.0, 9.0, 15.0]), normal(5, many, 6, 3)
     # Steps are fixed, since an adaptive solver would take endless steps beside the edge between two cells.
     steps = dict(solver=dfx.Heun(), stepsize_controller=dfx.ConstantStepSize(), dt0=0.05)

@@ -40,7 +40,7 @@ def unit(x):
 
 
 def near(x, size, seed=0):
-    """The tokens, each moved by at most `size`."""
+    """Returns the tokens, each moved by at most `size`."""
     step = unit(np.random.default_rng(seed).normal(size=np.shape(x)))
     return unit(np.asarray(x) + 0.5 * size * step)
 

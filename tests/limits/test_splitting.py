@@ -47,7 +47,7 @@ def test_a_paranormal_matrix_is_split_into_its_parts(multiplicity):
 
 @pytest.mark.parametrize(("size", "condition"), ((2, 10.0), (3, 10.0), (4, 10.0), (5, 10.0), (4, 1e4)))
 def test_a_jordan_block_is_never_taken_for_a_simple_or_multiple_eigenvalue(size, condition):
-    """Rounding scatters its eigenvalues by roots of the machine epsilon, and none of them is trusted."""
+    """Rounding scatters the eigenvalues of a block by roots of the machine epsilon, and none of them is trusted."""
     for seed in range(60):
         rng = np.random.default_rng([size, seed])
         more = [np.eye(1)] if seed % 2 else [np.array([[0.2]])]

@@ -19,7 +19,7 @@ def test_labels_are_components(seed, radius):
 
 @pytest.mark.parametrize("order", ("forward", "backward", "shuffled", "zigzag"))
 def test_chains_are_followed_to_the_end(order):
-    """700 tokens one step apart are one cluster; with one step too long they are two."""
+    """Tokens at steps of one, 700 in all, are one cluster; with one longer step they are two."""
     n = 700
     places = {
         "forward": np.arange(n),

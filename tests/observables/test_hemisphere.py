@@ -45,7 +45,7 @@ def test_against_a_linear_programme(n, d):
 
 
 def test_borders():
-    """Clouds of a closed hemisphere or with antipodes are in no open one; the scale of tokens does not matter."""
+    """A closed hemisphere is not open; tokens with antipodes are in no open one; their scale does not matter."""
     closed = jnp.asarray([[1.0, 0], [-1, 0], [0, 1]])
     assert not hemisphere(closed).is_open_hemisphere and hemisphere(closed).margin <= 0
     assert not hemisphere(jnp.asarray([[1.0], [-1.0]])).is_open_hemisphere

@@ -50,7 +50,7 @@ def test_curve_is_that_of_a_loop_and_of_scipy(seed):
 
 
 def test_by_hand():
-    """Spells of 1, 2, 2+, 3, 4+ and 5, where + is censored: S = 5/6, 2/3, 4/9, 0 at 1, 2, 3, 5."""
+    """Spells are 1, 2, 2+, 3, 4+ and 5, where + is censored: S = 5/6, 2/3, 4/9, 0 at 1, 2, 3, 5."""
     ts = np.arange(6.0)
     rows = [[2, 1, 1, 1, 1, 1], [2, 2, 1, 1, 1, 1], [2, 2, 2, -1, -1, -1], [2, 2, 2, 1, 1, 1]]
     rows += [[2, 2, 2, 2, 2, -1], [2, 2, 2, 2, 2, 1]]
@@ -128,7 +128,7 @@ def test_survival_of_times_is_that_of_a_loop(seed):
 
 
 def test_mean_by_hand():
-    """Times 1, 2, 3+, 4, where + was not reached: S = 3/4, 1/2, 0 from 1, 2, 4 on."""
+    """Times are 1, 2, 3+, 4, where + was not reached: S = 3/4, 1/2, 0 from 1, 2, 4 on."""
     curve = cjx.survival([1.0, 2.0, 3.0, 4.0], [True, True, False, True])
     assert curve.restricted_mean(4.0) == 1 + 3 / 4 + 1 / 2 * 2 == curve.restricted_mean(9.0)
     assert curve.restricted_mean_error(4.0) == pytest.approx(np.sqrt((7 / 4) ** 2 / 12 + 1 / 6), abs=1e-15)

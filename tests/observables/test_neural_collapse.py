@@ -52,7 +52,7 @@ def test_all_are_zero_at_a_simplex(classes, d):
     frame = np.linalg.qr(np.random.default_rng(classes).normal(size=(d, classes - 1)))[0]
     corners, labels = 3 * corners @ frame.T, np.repeat(np.arange(classes), 4)
     shift = np.full(d, 0.3)
-    # b = -<w, shift> puts the classifier where the nearest mean decides.
+    # With b = -<w, shift> the classifier decides as the nearest mean does.
     measure = lambda w: values(cjx.neural_collapse(jnp.asarray(corners[labels] + shift, float), labels, w, -w @ shift))
     np.testing.assert_allclose(measure(7 * corners), 0, atol=1e-12)
     np.testing.assert_allclose(measure(-7 * corners), [0, 0, 0, 0, 0, 4, 1], atol=1e-12)

@@ -115,7 +115,7 @@ def test_jit_vmap_and_dtype():
 
 
 def test_gradient_of_cosines():
-    """The gradient of <x, y> / (|x| |y|) by x is (y/|y| - c x/|x|) / |x|, and is finite at identical tokens."""
+    """The gradient of <x, y> / (|x| |y|) with respect to x is (y/|y| - c x/|x|) / |x|, and finite at equal tokens."""
     x, gradients = cloud(7, 2), jax.jit(jax.jacrev(pairwise_cosine))
     a, b = (row / np.linalg.norm(row) for row in x)
     by_first = gradients(x)[0, 1, 0]

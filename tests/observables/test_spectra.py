@@ -74,7 +74,7 @@ def test_symmetric_part():
 
 
 def test_effective_beta():
-    """The effective beta is beta for beta I / d, the same in every basis, without antisymmetric parts, homogeneous."""
+    """The effective beta is beta for beta I / d, basis-free, blind to the antisymmetric part, and homogeneous."""
     rng = np.random.default_rng(5)
     np.testing.assert_allclose(effective_beta(jnp.eye(16) * 9 / 16), 9, rtol=1e-12)
     form = rng.normal(size=(5, 5))

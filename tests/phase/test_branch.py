@@ -311,7 +311,7 @@ def test_a_stationary_density_needs_double_precision():
             cjx.phase.stationary(plain(), jnp.ones((17, 2)))
         with double_precision():
             guess = np.zeros((17, 2))
-            guess[0, 0], guess[1:, 0] = 1, np.sqrt(2) * ive(np.arange(1, 17), 3) / ive(0, 3)  # of exp(3 x_1)
+            guess[0, 0], guess[1:, 0] = 1, np.sqrt(2) * ive(np.arange(1, 17), 3) / ive(0, 3)  # the density exp(3 x_1)
             found = cjx.phase.stationary(plain(), jnp.asarray(guess))
     assert found.coefficients.dtype == jnp.float64 and found.residual < 1e-12 and found.rotations == 1
     # With x64 coefficients in float32 are refused all the same.

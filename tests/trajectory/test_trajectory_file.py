@@ -21,7 +21,7 @@ X = sphere_tokens(1, 5, 3)
 TS = jnp.asarray([0.0, 0.5, 1.0], float)
 V = normal(2, 3, 3)
 FIELD = cjx.AttentionField(cjx.SoftmaxAttention(2.0, mask=cjx.CausalMask()), V)
-# The solver that compiles fastest.
+# Euler's method compiles fastest.
 EULER = {"solver": dfx.Euler(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.25}
 
 

@@ -21,7 +21,7 @@ from tests.reference import fields as reference
 
 
 VALUE = normal(11, D, D)
-# Off the sphere: a field on the sphere is that of the retracted tokens.
+# These tokens are off the sphere: a field on the sphere is that of the retracted tokens.
 OFF = jnp.asarray(np.asarray(X) * np.linspace(0.3, 3.0, N)[:, None], float)
 SPHERE, EUCLIDEAN = cjx.Sphere(), cjx.Euclidean()
 
@@ -40,7 +40,7 @@ CASES = {
     "causal USA in space": ("unnormalised", "causal", FORM, None, None, EUCLIDEAN),
     "hardmax in space": ("hardmax", "matrix", None, VALUE, None, EUCLIDEAN),
 }
-# Of a kind, a mask and a space that other cases have together with more.
+# The kind, mask and space of these cases also occur in other cases, with more parameters.
 SECOND = "CSA", "SA", "hardmax in space"
 marked = {case: pytest.param(case, marks=pytest.mark.exhaustive if case in SECOND else ()) for case in CASES}
 cases = pytest.mark.parametrize("case", marked.values())
@@ -82,7 +82,8 @@ def test_velocity_is_tangent(case):
 
 @on_the_sphere
 def test_velocity_is_that_of_the_retracted_tokens(case):
-    """Bit for bit for a factor of two, which does not round; for any length up to rounding."""
+    """Doubling the tokens does not round and changes no bit of the velocity; other norms change it by rounding
+    alone."""
     field = field_of(case)
     assert_same(velocity(field, 2 * np.asarray(OFF)), velocity(field, OFF))
     assert_close(velocity(field, OFF), velocity(field, X), "identity")
@@ -135,7 +136,7 @@ def test_causal_jacobian_is_block_triangular(kind, space, mode):
 def test_one_token_stays_with_the_identity_and_flows_by_value_otherwise(kind):
     attention, one = KINDS[kind][0](), np.asarray(X)[:1]
     assert np.max(np.abs(velocity(cjx.AttentionField(attention, np.eye(D)), one))) < 1e-15
-    # The weight of a token that is alone, where rows do not sum to one.
+    # The weight of a single token, in kinds whose rows do not sum to one.
     factor = {"unnormalised": np.exp(1.7 - 0.4), "kernel, not normalised": KERNEL(1.0)}.get(kind, 1.0)
     expected = reference.tangent(one[0], factor * np.asarray(VALUE) @ one[0])
     assert_close(np.asarray(velocity(cjx.AttentionField(attention, VALUE), one))[0], expected)
@@ -143,7 +144,7 @@ def test_one_token_stays_with_the_identity_and_flows_by_value_otherwise(kind):
 
 @kinds
 def test_identical_and_antipodal_tokens_stay(kind):
-    """With V = I every average is parallel to the token; in one dimension whatever V is."""
+    """With V = I, and in one dimension with any V, every average is parallel to the token."""
     attention, one = KINDS[kind][0](), np.asarray(X)[:1]
     for x in (np.repeat(one, 3, axis=0), np.concatenate([one, -one, one])):
         assert np.max(np.abs(velocity(cjx.AttentionField(attention), x))) < 4e-15
@@ -154,7 +155,7 @@ def test_identical_and_antipodal_tokens_stay(kind):
 @pytest.mark.exhaustive_cases("float32")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_a_row_that_sees_no_mass_is_at_rest(dtype):
-    """The first two tokens of the causal model, which have mass zero; and every derivative is finite."""
+    """The first two tokens of the causal model see no mass and are at rest, and every derivative is finite."""
     for kind in KINDS:
         attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
         field = cjx.AttentionField(attention, VALUE, masses=MASSES)
@@ -183,7 +184,7 @@ def test_a_token_of_no_mass_moves_none_and_is_moved():
 @pytest.mark.parametrize("case", ("SA with masses", "causal USA in space", "hardmax"))
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_dtype_is_that_of_the_tokens(case, dtype):
-    """Parameters are float64 here; time may be of any kind."""
+    """The velocity has the dtype of the tokens, with float64 parameters and a float32 time."""
     field = field_of(case)
     found = velocity(field, OFF.astype(dtype), jnp.asarray(0.5, jnp.float32))
     assert found.dtype == dtype

@@ -30,7 +30,8 @@ from tests.reference import attention as reference
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
 def test_weights_and_averages_are_the_double_loop(kind, mask, masses):
-    """For a general form, off the sphere; a causal row with nothing to attend to has no weights and averages to 0."""
+    """Weights and averages equal the double loop for a general form off the sphere; a row without mass averages to
+    0."""
     build, loop = KINDS[kind]
     mask, allowed = MASKS[mask]
     x = np.asarray(X) * np.linspace(0.5, 2.0, N)[:, None]
@@ -62,7 +63,7 @@ def test_every_summation_gives_the_averages_of_the_weights(kind, summation):
 
 
 def test_the_form_is_that_of_queries_and_keys():
-    """<x, B y> = <Q x, K y>; and weights by B are those of queries against keys."""
+    """<x, B y> = <Q x, K y>, and the weights by B are those of queries Q x against keys K x."""
     query, key = normal(4, 2, D), normal(5, 2, D)
     form = cjx.query_key_form(query, key)
     scores = (np.asarray(X) @ np.asarray(query).T) @ (np.asarray(X) @ np.asarray(key).T).T
@@ -93,10 +94,10 @@ def test_softmax_is_unnormalised_over_its_row_sums():
 @pytest.mark.exhaustive_cases("softmax")
 @kinds
 def test_equal_tokens_are_one_token_with_a_mass(kind):
-    """A token of mass 2 acts as two copies of it; zero mass, as if it were not there."""
+    """A token of mass 2 acts as two copies of it, and a token of mass zero as if it were absent."""
     build, _ = KINDS[kind]
     masses = np.array([1.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1.0, 0.0, 0.0])
-    copies = np.repeat(np.arange(N), masses.astype(int))  # as many as tokens, so that one program serves both
+    copies = np.repeat(np.arange(N), masses.astype(int))  # as many copies as tokens, so that one program serves both
     weights, average, *log_partition = outcome(build(query_key=FORM), masses=masses)
     apart, apart_average, *apart_log = outcome(build(query_key=FORM), np.asarray(X)[copies], np.asarray(VALUES)[copies])
     gathered = np.zeros((len(copies), N))
@@ -134,7 +135,7 @@ def test_equal_masses_are_no_masses(kind):
 @kinds
 @pytest.mark.parametrize("mask", ("full", "causal"))
 def test_weights_do_not_see_a_rotation(kind, mask):
-    """x to R x and B to R B R^T."""
+    """Weights do not change if x becomes R x and B becomes R B R^T."""
     build, turn = KINDS[kind][0], np.asarray(rotation(7, D))
     plain = outcome(build(query_key=FORM, mask=MASKS[mask][0]))
     turned = outcome(build(query_key=turn @ FORM @ turn.T, mask=MASKS[mask][0]), np.asarray(X) @ turn.T)
@@ -144,7 +145,7 @@ def test_weights_do_not_see_a_rotation(kind, mask):
 
 @kinds
 def test_weights_move_with_a_permutation(kind):
-    """Without a mask; under the causal mask they must not."""
+    """Without a mask weights and averages are permuted with the tokens; under the causal mask they are not."""
     build, order = KINDS[kind][0], np.random.default_rng(3).permutation(N)
     x, values = np.asarray(X)[order], np.asarray(VALUES)[order]
     plain, moved = map(np.asarray, outcome(build(query_key=FORM))[:2]), outcome(build(query_key=FORM), x, values)
@@ -157,7 +158,7 @@ def test_weights_move_with_a_permutation(kind):
 
 @kinds
 def test_a_causal_row_does_not_see_what_comes_later(kind):
-    """Bit for bit."""
+    """Rows before the first token that changes are equal bit for bit."""
     attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
     early = np.arange(N)[:, None] < 5
     first = outcome(attention, X, VALUES)

@@ -47,7 +47,8 @@ def test_small_perturbations_follow_the_bessel_function(rate):
 
 @pytest.mark.parametrize("rate", (0.5, 6.0, -3.0))
 def test_averages_are_integrals(rate):
-    """Of powers of the place; those of unnormalised attention are divided by the place alone, as i divides a row."""
+    """Averages of powers of s are integrals; in unnormalised attention they are divided by s, as row i is divided by
+    i."""
     for attention, normalised in ((softmax(rate), True), (unnormalised(rate), False)):
         field = cjx.CausalMeanField(attention, degree=12, places=12)
         for power in (0, 1, 5):
@@ -74,7 +75,8 @@ def test_one_law_for_all_places_stays_one_law(rate):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", (softmax, unnormalised))
 def test_particles_have_this_limit(kind):
-    """Tokens of a plain Euler scheme, 24 at each of 32 places, so that the first laws are not those of a few tokens."""
+    """The means of tokens by Euler steps move as the field; 24 tokens at each of 32 places sample even the first laws
+    well."""
     rate, beta, count, each, starts, t = 1.0, 1.0, 32, 24, 16, 1.2
     tilt = lambda s: 0.9 * (1 - s)
     field = cjx.CausalMeanField(kind(rate, beta), degree=40, places=12)
@@ -85,7 +87,7 @@ def test_particles_have_this_limit(kind):
     for i, s in enumerate(places):
         # The distribution function (angle + tilt sin(angle) + pi) / 2 pi is inverted on a grid.
         theta[:, i] = np.interp(rng.uniform(size=starts), (grid + tilt(s) * np.sin(grid) + np.pi) / (2 * np.pi), grid)
-    # Half of the tokens at the place of a token are before it.
+    # Half of the tokens at the same place count as earlier tokens.
     share = np.where(index[:, None] > index, 1.0, np.where(index[:, None] == index, 0.5, 0.0))
     before = share * np.exp(-rate * np.abs(places[:, None] - places))
     first = theta.copy()
@@ -96,7 +98,7 @@ def test_particles_have_this_limit(kind):
             one += t / 40 * (weights * np.sin(gaps)).sum(-1) / (weights if kind is softmax else share).sum(-1)
     for low, high in ((0.0, 0.25), (0.75, 1.0)):
         part = (places >= low) & (places < high)
-        # The means at the start have the error of the draws, which the difference does not have.
+        # Movements are compared, since the means have the sampling error of the start.
         moved = (np.cos(theta[:, part]) - np.cos(first[:, part])).mean(1)
         after = np.asarray(field.mean_tokens(run.x1, jnp.asarray(places[part]))[:, 0]).mean()
         expected = after - np.mean(tilt(places[part])) / 2

@@ -12,7 +12,7 @@ from tests.helpers import CountTraces, assert_close, assert_derivatives, assert_
 @pytest.mark.exhaustive_cases("softmax", "unnormalised")
 @kinds
 def test_dtype_is_that_of_the_tokens(kind):
-    """Whatever the dtype of the parameters, which are float64 here."""
+    """The dtype does not depend on that of the parameters, which are float64 here."""
     masses = np.asarray(MASSES) + 0.1
     attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
     wanted = outcome(attention, masses=masses)
@@ -24,7 +24,7 @@ def test_dtype_is_that_of_the_tokens(kind):
 
 @kinds
 def test_one_trace_for_any_betas(kind):
-    """However they are written, and for as many forms: continuous parameters are arrays."""
+    """Betas of any type and any form are traced once, since continuous parameters are arrays."""
     body = CountTraces(lambda attention: attention.average(X, VALUES))
     compiled = eqx.filter_jit(body)
     for beta in (0.5, 2, -3.0, np.float64(9.0), jnp.asarray(2.0)):
@@ -61,7 +61,7 @@ def test_mapping_over_tokens_equals_a_loop(kind):
 @pytest.mark.exhaustive_cases("unnormalised")
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_derivatives_in_tokens_and_parameters(build):
-    """In x, beta, the form and the masses at once: of the averages, and of the weights."""
+    """Weights, averages and log-partition functions are differentiated in x, beta, the form and the masses at once."""
     parts = (np.asarray(X).ravel(), np.asarray(FORM).ravel(), np.asarray(MASSES) + 1, [BETA])
     packed = jnp.asarray(np.concatenate(parts), float)
 

@@ -1,4 +1,4 @@
-"""Fields and masks of a user's own, from functions: those of the package, written as functions, are the same."""
+"""Fields and masks built from functions equal those of the package."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,8 @@ def softmax_velocity(t, x, beta):
 
 @pytest.mark.exhaustive
 def test_a_field_from_a_function_is_the_field():
-    """On the sphere the function is projected; the run, the sum and its derivative are those of the package's field."""
+    """On the sphere the function is projected; its run and its sum with the package's field equal those of that
+    field."""
     ours = cjx.FunctionField(softmax_velocity, cjx.Sphere())
     theirs = cjx.AttentionField(cjx.SoftmaxAttention(2.0))
     assert_close(ours(0.0, 1.5 * X, 2.0), theirs(0.0, 1.5 * X))
@@ -59,7 +60,7 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(3, 2)), ids=("dense", "blocked"))
 def test_a_mask_from_a_function_is_the_double_loop(name, summation):
-    """For sums and for the largest score, with masses, some of which are zero."""
+    """Weights, averages and attended masses equal the double loop, with masses some of which are zero."""
     rule, allowed = RULES[name]
     mask, masses = cjx.FunctionMask(rule), np.asarray(MASSES) + 0.1 * (np.arange(N) == 0)
     table = np.array([[allowed(i, j) for j in range(N)] for i in range(N)])
@@ -80,7 +81,7 @@ def test_everybody_attends_to_itself():
 
 
 def test_many_tokens_have_no_matrix_of_pairs():
-    """A mask of functions of the place alone, in blocks: the mass of 600 tokens."""
+    """The attended masses of 600 tokens are right under a mask that depends on the parity of places."""
     mask = cjx.FunctionMask(lambda i, j: j % 2 == i % 2)
     masses = np.asarray(normal(1, 600)) ** 2
     found = np.asarray(jax.jit(mask.attended_mass)(masses))

@@ -42,7 +42,7 @@ sinkhorn = eqx.filter_jit(
 
 
 def marginals(weights, masses):
-    """The largest errors of a row and of a column."""
+    """Returns the largest error of a row sum and of a column sum."""
     weights, share = np.asarray(weights, float), np.asarray(masses, float) / np.sum(masses, dtype=float)
     present = share > 0
     columns = (share @ weights)[present] / share[present]
@@ -68,7 +68,8 @@ def test_sigmoids_are_the_double_loop(mask, masses, offset):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
 def test_sinkhorn_is_the_double_loop(mask, masses):
-    """Tokens without mass follow the potentials of the others."""
+    """Weights and averages equal the double loop, in which tokens without mass use the potentials of the other
+    tokens."""
     mask, allowed = MASKS[mask]
     x = np.asarray(X) * np.linspace(0.5, 2.0, N)[:, None]
     weights, average = outcome(cjx.SinkhornAttention(BETA, query_key=FORM, mask=mask), x, masses=masses)
@@ -87,11 +88,12 @@ def test_two_tokens_have_a_doubly_stochastic_matrix_in_closed_form():
 
 
 def test_lifted_sums_are_distances_also_far_from_the_origin():
-    """A cloud of size 1e-3 at a distance of 1e3: a sum of squares that are not centred would lose ten digits."""
+    """A cloud of size 1e-3 at a distance of 1e3 keeps its weights; squares that are not centred would lose ten
+    digits."""
     x = 1e3 + 1e-3 * np.asarray(normal(2, N, D))
     near = cjx.DistanceAttention(1e6)
     assert_close(outcome(near, x, x - 1e3)[0], reference.distance_weights(x - 1e3, 1e6), "composed")
-    # A first token without mass is far from the cloud, which is not measured from there.
+    # The first token, without mass and far from the cloud, must not become the centre.
     absent = np.concatenate([np.zeros((1, D)), x]), np.r_[0.0, np.ones(N)]
     rows = outcome(near, absent[0], absent[0], masses=absent[1])[0][1:]
     assert_close(rows[:, 1:], reference.distance_weights(x - 1e3, 1e6), "composed")
@@ -112,7 +114,7 @@ def test_distances_and_cosines_are_softmax_on_the_sphere():
 
 @pytest.mark.parametrize("kind", ("distance", "cosine"))
 def test_heads_in_factors_have_queries_and_keys(kind):
-    """|Q x - K y|^2, and the cosine of Q x and K y, for one head with a bias and without."""
+    """Scores are -|Q x - K y|^2 / 2, or the cosine of Q x and K y, for one head with a bias and without."""
     query, key = normal(5, 1, D, 2), normal(6, 1, D, 2)
     bias = np.asarray(normal(7, 1, N, N))
     built = {"distance": cjx.DistanceAttention, "cosine": cjx.CosineAttention}[kind]
@@ -134,7 +136,8 @@ def test_heads_in_factors_have_queries_and_keys(kind):
 @pytest.mark.exhaustive_cases("DistanceAttention")
 @pytest.mark.parametrize("kind", (cjx.DistanceAttention, cjx.CosineAttention))
 def test_many_tokens_of_few_dimensions_are_summed_right(kind):
-    """Where `Auto` would choose a series of the sphere; tokens are off it."""
+    """Averages are right where `Auto` would choose a series for the sphere, although these tokens are off the
+    sphere."""
     x = np.asarray(normal(8, 4200, 2, dtype=np.float32))
     found = eqx.filter_jit(lambda x: kind(2.0).average(x, None))(x)[:50]
     deep = x.astype(float)
@@ -144,7 +147,7 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
         scores = unit[:50] @ unit.T
     powers = np.exp(2.0 * scores)
     if kind is cjx.DistanceAttention:
-        # A series would be tried in vain.
+        # The series holds on the sphere alone, so that `Auto` sums in blocks.
         field = cjx.AttentionField(kind(2.0))
         run = lambda: cjx.simulate(field, jnp.asarray(x), jnp.asarray([0.0, 1.0], jnp.float32)).stats
         assert jax.eval_shape(run)["summation"] == "Blocked"
@@ -158,7 +161,7 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("form", FORMS)
 def test_marginals_are_the_masses_of_degenerate_clouds(form, dtype):
-    """Up to 16 machine epsilons times 1 plus the largest score, for beta up to 1e4; off the sphere for beta = 1."""
+    """Rows err by 16 machine epsilons, columns by these times 1 plus the largest score, for beta up to 1e4."""
     for name in CLOUDS:
         for kind in MASSES_OF:
             masses = masses_of(kind, COUNT).astype(dtype)
@@ -167,14 +170,14 @@ def test_marginals_are_the_masses_of_degenerate_clouds(form, dtype):
                 weights = sinkhorn(x, beta, FORMS[form], masses)
                 largest = beta * np.abs(x.astype(float) @ FORMS[form] @ x.T.astype(float)).max()
                 rows, columns = marginals(weights, masses)
-                # The sums of the test round, too.
+                # The bounds are 20 machine epsilons, since the sums of the test round, too.
                 assert rows <= 20 * np.finfo(dtype).eps, (name, kind, beta)
                 assert columns <= 20 * np.finfo(dtype).eps * (1 + largest), (name, kind, beta)
                 assert np.all(np.asarray(weights) >= 0)
 
 
 def test_weights_of_degenerate_clouds_are_a_scaled_kernel():
-    """log w_ij - s_ij is f_i + g_j: the property which, beside the marginals, defines the matrix."""
+    """log w_ij - s_ij is f_i + g_j: this property and the marginals define the matrix."""
     for name in CLOUDS:
         x = cloud(name, COUNT, seed=5, sphere=True)
         for form in FORMS.values():
@@ -185,7 +188,8 @@ def test_weights_of_degenerate_clouds_are_a_scaled_kernel():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_degenerate_clouds_are_the_double_loop(dtype):
-    """For the kinds without iteration, and with a token at zero, whose cosine is zero by definition."""
+    """Sigmoid, distance and cosine weights equal the double loop, with a token at zero, whose cosine is zero by
+    definition."""
     loops = {
         "sigmoid": (cjx.SigmoidAttention, reference.sigmoid_weights),
         "distance": (cjx.DistanceAttention, reference.distance_weights),
@@ -207,7 +211,7 @@ def test_degenerate_clouds_are_the_double_loop(dtype):
 @pytest.mark.exhaustive_cases("float64")
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_nothing_overflows(dtype):
-    """At beta = 1e4 and -1e4, and at offsets of 1e4."""
+    """Averages and their gradients are finite at beta = 1e4 and -1e4, and averages at offsets of 1e4 and -1e4."""
     x = cloud("antipodes", 16, 3, seed=2, sphere=True).astype(dtype)
     for beta in (1e4, -1e4):
         for kind in (cjx.SigmoidAttention, cjx.DistanceAttention, cjx.CosineAttention, cjx.SinkhornAttention):
@@ -220,7 +224,7 @@ def test_nothing_overflows(dtype):
 
 
 def test_scores_that_are_not_finite_give_nan():
-    """The iteration ends, and no weight is made up."""
+    """The iteration ends, and the row of the token that is NaN is NaN."""
     x = np.asarray(X) * np.where(np.arange(N) == 2, np.nan, 1.0)[:, None]
     assert np.all(np.isnan(np.asarray(sinkhorn(x, 1.0))[2]))
 
@@ -229,7 +233,7 @@ def test_scores_that_are_not_finite_give_nan():
 
 
 def test_a_mass_counts_tokens():
-    """Sigmoid and Sinkhorn attention: a token of mass k is k equal tokens, one of mass zero is absent."""
+    """In sigmoid and Sinkhorn attention a token of mass k acts as k equal tokens, and a token of mass zero as none."""
     masses = np.array([1.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1.0, 0.0, 0.0])
     copies = np.repeat(np.arange(N), masses.astype(int))
     for kind in (cjx.SigmoidAttention(2.0), cjx.SigmoidAttention(2.0, -0.4), cjx.SinkhornAttention(2.0)):
@@ -250,7 +254,8 @@ def test_without_beta_the_average_is_the_mean():
 
 
 def test_distinct_tokens_attend_to_themselves_as_beta_grows():
-    """Hence tokens on the sphere come to rest; for B = -I each token gives its mass to one other at the most."""
+    """The weights tend to the identity, so that tokens on the sphere come to rest; for B = -I they tend to a
+    permutation."""
     x = sphere_tokens(4, 16, 3)
     assert_close(sinkhorn(x, 1e4), np.eye(16), "identity")
     weights = np.asarray(sinkhorn(x, 1e5, -np.eye(3)))
@@ -259,7 +264,8 @@ def test_distinct_tokens_attend_to_themselves_as_beta_grows():
 
 
 def test_sigmoids_tend_to_unnormalised_attention():
-    """With n tokens w = e^{beta s} / (n + e^{beta s}), whose relative difference is e^{beta s} / n to first order."""
+    """With n tokens w = e^{beta s} / (n + e^{beta s}), and e^{beta s} / n exceeds w by the relative difference e^{beta
+    s} / n."""
     for n in (64, 1024):
         x = sphere_tokens(5, n, D)
         sigmoid, plain = (
@@ -287,7 +293,8 @@ SYMMETRIC_FORM = np.asarray(FORM) + np.asarray(FORM).T
     ids=("sigmoid", "offset", "Sinkhorn", "negative beta", "mask"),
 )
 def test_the_velocity_is_the_gradient_of_the_energy(attention, masses):
-    """In Wasserstein space: the gradient in x_i over the share of the mass, for V = B."""
+    """For V = B the velocity of x_i is the gradient in x_i over its share of the mass: the gradient in Wasserstein
+    space."""
     share = np.full((N, 1), 1 / N) if masses is None else np.asarray(masses)[:, None] / np.sum(masses)
     gradient = eqx.filter_jit(eqx.filter_grad(lambda x: attention.energy(x, masses=masses)))(X)
     velocity = eqx.filter_jit(attention.average)(X, X @ SYMMETRIC_FORM, masses=masses)
@@ -295,7 +302,7 @@ def test_the_velocity_is_the_gradient_of_the_energy(attention, masses):
 
 
 def test_without_a_symmetric_form_the_velocity_is_no_gradient():
-    """The Jacobian of the velocity of V = B is not symmetric: with B + B^T it is, to rounding."""
+    """For V = B the Jacobian of the velocity is not symmetric; with B + B^T it is symmetric to rounding."""
     skew = {}
     for name, form in (("general", np.asarray(FORM)), ("symmetric", SYMMETRIC_FORM)):
         attention = cjx.SinkhornAttention(BETA, query_key=form)
@@ -306,7 +313,8 @@ def test_without_a_symmetric_form_the_velocity_is_no_gradient():
 
 
 def test_the_energy_of_sinkhorn_is_its_definition():
-    """The score and the divergence of the coupling, of a form that is not symmetric; and it is the largest."""
+    """For a form that is not symmetric, the energy is the score less the divergence of the coupling, which maximises
+    it."""
     masses = np.asarray(MASSES)
     form, share = np.asarray(FORM), masses / masses.sum()
     attention = cjx.SinkhornAttention(BETA, query_key=form)
@@ -353,7 +361,7 @@ def test_the_energy_never_decreases_along_a_run(kind):
 
 @pytest.mark.parametrize("kind", ("sigmoid", "sigmoid with offset", "Sinkhorn", "distance", "cosine"))
 def test_derivatives_in_tokens_and_parameters(kind):
-    """In x, beta, the form and the masses at once; one mass is zero, where the derivative is one-sided."""
+    """Weights and averages are differentiated in x, beta, the form and the masses at once."""
     build = {
         "sigmoid": cjx.SigmoidAttention,
         "sigmoid with offset": functools.partial(cjx.SigmoidAttention, offset=0.3),
@@ -386,7 +394,7 @@ def test_the_derivative_by_a_mass_of_zero_is_one_sided(kind):
 
 @pytest.mark.exhaustive
 def test_second_derivatives_of_sinkhorn():
-    """Also in reverse over reverse, through a checkpoint and a scan."""
+    """Second derivatives are right, also in reverse over reverse mode through a checkpoint and a scan."""
     attention = cjx.SinkhornAttention(3.0, query_key=FORM)
     size = lambda x: jnp.sum(jnp.sin(attention.average(x, None)))
     looped = lambda x: jax.lax.scan(

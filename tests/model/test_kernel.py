@@ -1,4 +1,4 @@
-"""A kernel of one's own: that of softmax is softmax, blocks are the whole, and pairs that are masked count nowhere."""
+"""Kernels of the user: an exponential gives softmax, blocks give the whole sum, and masked pairs count nowhere."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_a_parameter_of_the_kernel_is_differentiated(normalise):
 @pytest.mark.parametrize("normalise", (True, False))
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 def test_blocks_of_rows_are_the_whole(monkeypatch, mask, normalise):
-    """Averages, derivatives and second derivatives, with a last block that is not full."""
+    """Averages, derivatives and second derivatives in blocks equal the whole, with a last block that is not full."""
     attention = cjx.KernelAttention(KERNEL, query_key=FORM, normalise=normalise, mask=mask)
     size = lambda x: jnp.sum(jnp.sin(attention.average(x, None, masses=MASSES)))
     again = lambda x: jnp.sum(jnp.cos(3 * x) * jax.grad(size)(x))
@@ -64,9 +64,10 @@ def test_blocks_of_rows_are_the_whole(monkeypatch, mask, normalise):
 
 
 def test_what_is_masked_neither_overflows_nor_spoils_a_derivative():
-    """The kernel is infinite at the inner product of tokens 0 and 1, of which 1 is seen by none but itself."""
+    """Weights and gradients are finite although the kernel is infinite at two products of token 1, which no other
+    sees."""
     x = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-0.6, -0.8]])
-    # Infinite at 0.6, the product of 0 and 1, and at 0.8, that of 1 and 2.
+    # The kernel is infinite at 0.6 = <x_0, x_1> and at 0.8 = <x_1, x_2>.
     pole = lambda s: 1 / ((s - 0.6) * (s - 0.8)) ** 2
     rule = np.eye(4, dtype=bool) | (np.ones((4, 4), bool) & (np.arange(4) != 1)[None] & (np.arange(4) != 1)[:, None])
     attention = cjx.KernelAttention(pole, mask=cjx.MatrixMask(rule))
@@ -78,7 +79,7 @@ def test_what_is_masked_neither_overflows_nor_spoils_a_derivative():
 @pytest.mark.exhaustive_cases("True")
 @pytest.mark.parametrize("normalise", (True, False))
 def test_a_row_whose_kernel_is_zero_is_zero(normalise):
-    """Bounded confidence that excludes a token itself: nobody is near the outlier."""
+    """With B = -I tokens attend to opposite tokens alone; a row without any weight averages to zero."""
     x = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     attention = cjx.KernelAttention(lambda s: jnp.where(s > 0.5, 1.0, 0.0), query_key=-np.eye(2), normalise=normalise)
     expected = np.array([[0, 0, 1], [0, 0, 1], [1, 1, 0]]) / (np.array([[1], [1], [2]]) if normalise else 3)
@@ -127,7 +128,8 @@ def test_a_function_that_jax_cannot_trace_is_met_at_the_door(function):
 
 
 def test_other_errors_of_the_function_are_left_to_its_use():
-    """Its shapes are those of the tokens, which the door does not know."""
+    """A function may need the number of tokens, which is unknown when the attention is built; its errors are its
+    own."""
     noise = jnp.arange(N * N, dtype=float).reshape(N, N)
     weights = cjx.KernelAttention(lambda s: jnp.reshape(s, (N, N)) ** 2 + noise, normalise=False).weights(X)
     assert_close(weights, ((X @ X.T) ** 2 + noise) / N)
@@ -140,7 +142,7 @@ def test_other_errors_of_the_function_are_left_to_its_use():
 
 
 def test_it_is_an_attention_of_heads():
-    """With an exponential the heads are those of softmax attention."""
+    """With an exponential kernel the heads equal those of softmax attention."""
     forms, betas = np.stack([FORM, -FORM]), np.array([1.0, 2.0])
     build = lambda beta, query_key, mask, summation: cjx.KernelAttention(
         lambda s: jnp.exp(beta * s), query_key=query_key, mask=mask
@@ -156,12 +158,12 @@ def test_it_is_an_attention_of_heads():
 @pytest.mark.parametrize("normalise", (True, False))
 @pytest.mark.parametrize("mask", MASKS, ids=name_of)
 def test_degenerate_clouds(mask, normalise):
-    """Repeats, antipodes, a line and tokens without mass, against the double loop; the derivative is finite."""
+    """Weights of repeats, antipodes, a line and tokens without mass equal the double loop; the derivative is finite."""
     x = np.array([0.6, 0.8, 0.0]) * np.resize([1.0, 1.0, -1.0, 2.0, -1.0], (N, 1))
     masses = np.resize([0.0, 2.0, 1.0], N)
     attention = cjx.KernelAttention(KERNEL, normalise=normalise, mask=mask)
     matrix = np.asarray(mask.matrix(N))
-    # A row that sees no mass at all is zero; the loop would divide by it.
+    # A row that sees no mass at all is zero, where the loop would divide by zero.
     some = (matrix * masses).sum(axis=1) > 0
     full = lambda i, j: bool(matrix[i, j]) or not some[i]
     expected = reference.kernel_weights(x, KERNEL, normalise, None, full, masses)

@@ -52,7 +52,8 @@ def test_ties_are_not_accidents_of_rounding(dtype):
 
 
 def test_the_tolerance_of_ties_is_the_users():
-    """Relative to |B^T x_i| max |x_j|: here |x_i| = 1, the longest is 1.1 and the scores differ by 0.1."""
+    """The tolerance is relative to |B^T x_i| max |x_j|: here |x_i| = 1, the largest norm is 1.1 and scores differ by
+    0.1."""
     x = np.array([[1.1, 0.0], [1.0, 0.0], [1.0, 0.0]])
     gap = 0.1 / 1.1
     for factor, chosen in ((0.99, [1.0, 0.0, 0.0]), (1.01, [1 / 3, 1 / 3, 1 / 3])):
@@ -62,7 +63,7 @@ def test_the_tolerance_of_ties_is_the_users():
 
 
 def test_a_token_that_is_not_attended_to_makes_no_tie():
-    """Neither one of mass zero, nor one that comes later, however long it is."""
+    """A token of mass zero, or a later one under the causal mask, makes no tie, however large its norm."""
     x = np.array([[0.9, 0.1], [1.0, 0.0], [1e14, 0.0]])
     alone = np.asarray(outcome(cjx.HardmaxAttention(), x[:2], x[:2])[0])
     causal = np.asarray(outcome(cjx.HardmaxAttention(mask=cjx.CausalMask()), x, x)[0])
@@ -86,7 +87,7 @@ def test_at_beta_zero_attention_is_the_mean():
 
 
 def test_as_beta_grows_softmax_becomes_hardmax():
-    """1 - w_max <= (n - 1) e^{-beta gap} in each row, where the gap is that between the two largest scores."""
+    """1 - w_max <= (n - 1) e^{-beta gap} in each row, where the gap is the difference of the two largest scores."""
     scores = np.sort(np.asarray(X @ FORM @ X.T), axis=1)
     gap = scores[:, -1] - scores[:, -2]
     limit, average = outcome(cjx.HardmaxAttention(query_key=FORM))

@@ -61,7 +61,8 @@ def test_attended_mass_is_the_mass_of_the_allowed(mask, allowed, dtype):
 
 @rules
 def test_blocks_are_skipped_only_where_nobody_may_attend(mask, allowed):
-    """`reaches` and `covers` against every rectangle of the matrix; exact but for a MatrixMask, which takes no risk."""
+    """`reaches` and `covers` are exact for every rectangle of the matrix, except for a MatrixMask, which is
+    conservative."""
     spans = list(itertools.combinations_with_replacement(range(N), 2))
     corners = np.array([(*rows, *columns) for rows, columns in itertools.product(spans, spans)])
     matrix = table(allowed, N)
@@ -94,7 +95,7 @@ def test_attended_mass_maps_and_differentiates(mask):
 
 
 def test_a_matrix_may_be_traced_and_mapped_over():
-    """One compiled program for any graph of one size."""
+    """One compiled program serves all graphs of one size."""
     graphs = np.stack([GRAPH, GRAPH.T, np.eye(N, dtype=bool)])
     degrees = jax.jit(jax.vmap(lambda graph: cjx.MatrixMask(graph).attended_mass(jnp.ones(N))))(graphs)
     assert_same(degrees, graphs.sum(axis=2))
@@ -123,7 +124,7 @@ def test_permitted_must_hold_its_diagonal():
 
 @pytest.mark.parametrize("wrap", (lambda fn: fn, eqx.filter_jit), ids=("eager", "jit"))
 def test_a_matrix_of_another_size_is_refused(wrap):
-    """Also while compiling: shapes tell."""
+    """The matrix is refused also while compiling, since shapes are known then."""
     mask = cjx.MatrixMask(GRAPH)
     message = r"^mask must be of as many tokens as x, but it is of 9 and x has 5; pass a MatrixMask of shape \(n, n\)\."
     with pytest.raises(ValueError, match=message):

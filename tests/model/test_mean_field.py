@@ -62,7 +62,8 @@ def indices(shape):
     [(2, "SA", True, 1.5), (2, "USA", False, 1.5), (3, "SA", False, -1.5), (3, "USA", True, 1.5)],
 )
 def test_it_is_the_double_loop(d, kind, given, beta):
-    """Any V, and B or none: the coefficients of a density move as those of a fine grid of tokens with its masses."""
+    """For any V, and B or none, the coefficients of a density change as those of a fine grid of tokens with its
+    masses."""
     rng, (points, shares) = np.random.default_rng(3), POINTS[d]
     value, form = rng.normal(size=(d, d)), 0.5 * rng.normal(size=(d, d)) if given else None
     more = {"offset": 0.3} if kind == "USA" else {}
@@ -81,14 +82,14 @@ def test_it_is_the_double_loop(d, kind, given, beta):
 @pytest.mark.exhaustive_cases("2", "3")
 @pytest.mark.parametrize("d", (2, 3))
 def test_rates_around_the_uniform_density_are_those_of_theory(d):
-    """Oracle 1.5: l (l + d - 2) a_l(beta) / beta, and over a_0 for softmax."""
+    """The rates are l (l + d - 2) a_l(beta) / beta, divided by a_0 for softmax (oracle 1.5)."""
     for beta in (1.0, 9.0):
         a = np.array([iv(l + d / 2 - 1, beta) for l in range(21)]) * (1 if d == 2 else np.sqrt(np.pi / 2 / beta))
         l = np.arange(21)
         for kind, scale in (("USA", 1.0), ("SA", a[0])):
             field = plain(kind, beta, d, 20)
             uniform = start(field, uniform_density)
-            # Of the harmonics in the first column; each by itself: nothing is mixed.
+            # Each harmonic of the first column grows by itself: no harmonics are mixed.
             matrix = jax.jacfwd(lambda row, field=field, u=uniform: field(0.0, u.at[:, 0].set(row)))(uniform[:, 0])
             wanted = l * (l + d - 2) * a / beta / scale
             np.testing.assert_allclose(matrix[:, 0], np.diag(wanted), rtol=1e-10, atol=1e-10)
@@ -103,7 +104,7 @@ def uniform_with(field, l):
 
 
 def test_ott_antonsen():
-    """Oracle E10: at beta = 0 the Poisson kernel, with the coefficients r^l, stays one, and dr/dt = r (1 - r^2) / 2."""
+    """At beta = 0 a Poisson kernel, with coefficients r^l, remains one, and dr/dt = r (1 - r^2) / 2 (oracle E10)."""
     field, r = plain("SA", 0.0, 2, 48), 0.4
     c = start(field, lambda x: 1 / (1 - 2 * r * x[:, 0] + r**2))
     np.testing.assert_allclose(c[1:, 0], np.sqrt(2) * r ** np.arange(1, 49), atol=1e-12)
@@ -125,7 +126,7 @@ def test_the_free_energy_falls_at_the_rate_of_the_dissipation(d):
     field = cjx.MeanField(cjx.UnnormalisedAttention(4.0, offset=1.5), d=d, degree=24, temperature=0.2)
     rate, dissipation, energy, entropy, density = map(np.asarray, measures(field))
     assert -rate == pytest.approx(dissipation, rel=1e-10) and rate < 0
-    # The energy is that of tokens, in the limit.
+    # The energy is that of a fine grid of tokens whose masses are the density.
     masses = density * field.basis.area * shares
     of_tokens = cjx.interaction_energy(jnp.asarray(points), 4.0, masses=jnp.asarray(masses))
     assert energy == pytest.approx(float(of_tokens) * np.exp(-1.5), rel=1e-7)
@@ -135,7 +136,7 @@ def test_the_free_energy_falls_at_the_rate_of_the_dissipation(d):
 @pytest.mark.exhaustive_cases("0.5-0.9049769881", "0.9-0.5109125576")
 @pytest.mark.parametrize(("share", "wanted"), [(0.9, 0.5109125576), (0.5, 0.9049769881)])
 def test_tokens_gather_below_the_critical_temperature(share, wanted):
-    """Oracles N1 and N3: T_c = I_1(1), and the exact order parameter below it."""
+    """Below T_c = I_1(1) the order parameter is the exact one (oracles N1 and N3)."""
     field = plain(beta=1.0, degree=24, temperature=share * 0.565159103992)
     c0 = field.from_density(lambda x: 1 + 0.5 * x[:, 0])
     traj = cjx.simulate(field, c0, jnp.array([0.0, 400.0]), solver=cjx.Rodas5P())
@@ -162,7 +163,7 @@ def test_a_density_that_steepens_ends_the_run_with_the_reason():
     assert re.search("steepened beyond the degree .* raise degree or temperature", traj.failure)
     assert traj.summary().startswith("coefficients of densities, 25 x 2, float64\n")
     assert 1 < float(traj.t1) < 15 and np.isnan(traj.xs[-1]).all() and np.isfinite(traj.xs[1]).all()
-    # The tail has just come to the tolerance.
+    # The tail has just reached the tolerance.
     assert 1e-5 < float(field.tail(traj.x1)) < 1e-3
 
 
@@ -203,7 +204,7 @@ def test_few_tokens_are_no_density():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("d", (2, 3))
 def test_coefficients_of_tokens_are_means_with_masses(d):
-    """Of repeated tokens, of masses of zero, of one token; in chunks too."""
+    """Coefficients are means weighted by masses for repeated tokens, masses of zero and one token, in chunks too."""
     field, x = plain(d=d, degree=12), sphere_tokens(1, 7, d)
     masses = jnp.array([0.0, 1, 2, 0, 3, 0.5, 1])
     found = field.to_coefficients(x, masses)
@@ -228,7 +229,7 @@ def test_samples_have_the_density(d):
     def drawn(key):
         c = field.from_density(density)
         x = field.sample(c, key, n)
-        # Harmonics squared have the mean one of the uniform density, and no more than its largest value of this.
+        # A squared harmonic has mean one in the uniform density, hence at most the largest ratio of the density to it.
         largest = jnp.sqrt(jnp.max(field.basis.values(12, c)))
         return x, (field.to_coefficients(x) - c)[1:4], largest, field.density(c, points) / density(points)
 
@@ -336,7 +337,7 @@ def test_bad_arguments(make, words):
 
 @pytest.mark.exhaustive
 def test_mean_fields_add():
-    """Two heads: the velocities add, and the run is watched."""
+    """The velocities of two mean fields add, and a run of the sum checks that its density is resolved."""
     one, two = plain("SA", 1.0, temperature=0.1), plain("USA", 2.0, temperature=0.1)
     c = one.from_density(lopsided)
     np.testing.assert_allclose((one + two)(0.0, c), one(0.0, c) + two(0.0, c))

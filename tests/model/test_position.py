@@ -53,7 +53,8 @@ def expected(kind, position, x, allowed, masses=None, form=None):
 @every_kind
 @every_position
 def test_weights_and_averages_equal_the_double_loop(kind, position):
-    """For all masks, in turn by a matrix and by blocks, with a form, and with and without masses of zero."""
+    """Weights and averages equal the double loop for all masks, densely or in blocks, with and without masses of
+    zero."""
     for index, (mask, allowed) in enumerate(masks_of(N).values()):
         masses = MASSES if index % 3 else None
         wanted = expected(kind, position, X, allowed, masses, FORM)
@@ -62,7 +63,7 @@ def test_weights_and_averages_equal_the_double_loop(kind, position):
         weights, average, *log_partition = outcome(attention, masses=masses)
         assert_close(weights, wanted)
         assert_close(average, loops.average(wanted, VALUES))
-        # Tokens are values as they are, turned or not.
+        # The values are the tokens themselves, which rotary positions do not turn.
         assert_close(of_tokens(attention, masses), loops.average(wanted, np.asarray(X)))
         for found in log_partition:
             logs = _log_partition(position, allowed, masses)
@@ -87,7 +88,7 @@ def test_degenerate_clouds(position, dtype):
     allowed = loops.causal
     for name in clouds.CLOUDS:
         x = jnp.asarray(clouds.cloud(name, N, D, seed=3), dtype)
-        # Nearly equal tokens have scores about as far apart as scores that count as ties.
+        # Scores of nearly equal tokens differ by about the tolerance of ties, so that hardmax is not compared.
         for kind in ("softmax", "hardmax") if name != "nearly heaps" else ("softmax",):
             wanted = expected(kind, position, x, allowed)
             for summation in SUMS.values():
@@ -105,7 +106,7 @@ def test_degenerate_clouds(position, dtype):
 @pytest.mark.exhaustive_cases("table", "alibi")
 @pytest.mark.parametrize("position", ["alibi", "decay", "table"])
 def test_places_of_no_effect_change_nothing(position):
-    """Parameters of zero are no position, and neither is a number added to a whole table."""
+    """A position with parameters zero changes nothing, and neither does a constant added to a whole table."""
     zero = {"alibi": cjx.ALiBi(0.0), "decay": cjx.Decay(0.0), "table": cjx.RelativeBias(np.zeros(3))}[position]
     for kind, build in KINDS.items():
         plain, placed = (outcome(build(query_key=FORM, position=p), masses=MASSES) for p in (None, zero))
@@ -124,7 +125,7 @@ def test_rotary_of_frequency_zero_changes_no_bit():
 
 
 def test_rotary_leaves_the_other_coordinates():
-    """An odd last coordinate, and pairs without a frequency, are not turned; whole turns are none."""
+    """An odd last coordinate and pairs without a frequency are not turned; whole turns change nothing."""
     x = normal(4, 6, 5)
     for frequencies in ([0.3], [0.3, 1.1]):
         turned = cjx.Rotary(frequencies).turn(x, 0.0)
@@ -138,7 +139,7 @@ def test_rotary_leaves_the_other_coordinates():
 @every_position
 def test_the_first_token_is_alone_and_later_ones_change_nothing(position):
     placed = POSITIONS[position][0]
-    if position == "decay":  # whose places depend on n
+    if position == "decay":  # the slope depends on n
         placed = cjx.ALiBi(RATE / N)
     for kind, build in KINDS.items():
         attention = build(mask=cjx.CausalMask(), position=placed)
@@ -150,7 +151,7 @@ def test_the_first_token_is_alone_and_later_ones_change_nothing(position):
 
 @every_position
 def test_weights_depend_on_the_difference_of_places(position):
-    """Equal tokens have weights that are a function of i - j; shifted rows of a window are equal."""
+    """The weights of equal tokens depend on i - j alone: rows of a causal window are shifts of one another."""
     same = jnp.tile(X[:1], (N, 1))
     attention = cjx.SoftmaxAttention(BETA, mask=cjx.WindowMask(3, causal=True), position=POSITIONS[position][0])
     weights = np.asarray(attention.weights(same))
@@ -159,7 +160,7 @@ def test_weights_depend_on_the_difference_of_places(position):
 
 
 def test_rotary_scores_of_many_places():
-    """In float32 the score of neighbours at places near 10^6 is that of the first two."""
+    """In float32 the score of neighbours is the same at all places up to 10^6."""
     n, frequencies = 1_000_003, jnp.asarray([0.7], jnp.float32)
     x = jnp.tile(jnp.asarray([[1.0, 0.0]], jnp.float32), (n, 1))
     turned = np.asarray(cjx.Rotary(frequencies).turn(x, 0.0), float)
@@ -168,7 +169,7 @@ def test_rotary_scores_of_many_places():
 
 
 def test_hardmax_is_the_limit_of_softmax():
-    """Log-weights of hardmax are those of a unit of beta."""
+    """Hardmax with log-weights b is the limit of softmax with log-weights beta b."""
     for name, (mask, _) in masks_of(N).items():
         for make in (lambda k: cjx.ALiBi(k * SLOPE), lambda k: cjx.RelativeBias(k * TABLE)):
             soft = cjx.SoftmaxAttention(1e5, mask=mask, position=make(1e5)).weights(X)
@@ -176,7 +177,8 @@ def test_hardmax_is_the_limit_of_softmax():
 
 
 def test_ties_of_hardmax_are_decided_by_place():
-    """Equal tokens tie without a position, and the nearest wins with one; a large table rounds to ties in all sums."""
+    """With a slope equal tokens attend to themselves alone; entries of a large table that differ by rounding tie, in
+    all sums."""
     x = jnp.ones((5, 2))
     assert_close(cjx.HardmaxAttention(position=cjx.ALiBi(0.1)).weights(x), np.eye(5), "exact")
     tied = cjx.RelativeBias(np.array([1e6, 1e6 + 1e-9, 1e6]))
@@ -227,7 +229,7 @@ def test_slopes_are_mapped_over_and_compile_once():
 
 @pytest.mark.exhaustive
 def test_parameters_may_be_schedules():
-    """A slope, a table and frequencies that depend on time, within a run too."""
+    """A slope, a rate, a table and frequencies may depend on time, within a run too."""
     for of_time, at in (
         (cjx.ALiBi(lambda t: 0.1 + t), cjx.ALiBi(0.6)),
         (cjx.Decay(lambda t: 2 * t), cjx.Decay(1.0)),
@@ -271,7 +273,7 @@ def test_heads_have_positions_of_their_own(position):
 
 
 def test_factored_heads_have_positions():
-    """Rotary positions turn the queries and keys of each head; log-weights are added beside a bias."""
+    """Rotary positions turn the queries and keys of each head; log-weights, divided by beta, add to a bias."""
     q, k, v = (normal(s, 2, D, 2) for s in (31, 32, 33))
     out = jnp.swapaxes(normal(34, 2, D, 2), 1, 2)
     turned = cjx.MultiHeadField.factored(BETA, q, k, v, out, position=cjx.Rotary([0.4]))
@@ -288,7 +290,7 @@ def test_factored_heads_have_positions():
 
 @every_position
 def test_the_implicit_solver_has_the_jacobian(position):
-    """The closed form, and none for rotary positions, for which forward mode takes its place."""
+    """The Jacobian in closed form is right; rotary positions have no closed form, and forward mode takes its place."""
     attention = cjx.SoftmaxAttention(BETA, query_key=FORM, mask=cjx.CausalMask(), position=POSITIONS[position][0])
     field = cjx.AttentionField(attention, normal(12, D, D))
     assert has_velocity_jacobian(field) == (position != "rotary")
@@ -309,7 +311,8 @@ def test_the_implicit_solver_runs_rotary():
 
 @pytest.mark.exhaustive
 def test_far_tokens_lose_their_weight_gracefully():
-    """Slopes so large that all factors but the own one underflow leave each token alone, with finite derivatives."""
+    """Slopes so large that every factor underflows except a token's own leave each token alone, with finite
+    derivatives."""
     for dtype in DTYPES:
         x = X.astype(dtype)
         for kind, build in KINDS.items():
@@ -317,7 +320,7 @@ def test_far_tokens_lose_their_weight_gracefully():
             weights = attention.weights(x)
             assert_same(weights - jnp.diag(jnp.diag(weights)), jnp.zeros((N, N), dtype)), kind
             assert bool(jnp.isfinite(jax.grad(lambda x, a=attention: jnp.sum(a.average(x, None)))(x)).all())
-    # A token without mass has a factor that vanishes: the nearest with mass gets the weight.
+    # Only the first token has mass and gets all weight, in spite of its distance.
     masses = jnp.zeros(N).at[0].set(1.0)
     for kind in ("softmax", "kernel", "hardmax"):
         attention = KINDS[kind](position=cjx.ALiBi(500.0), mask=cjx.CausalMask())
@@ -379,7 +382,7 @@ def test_the_hull_takes_rotary():
     ],
 )
 def test_auto_chooses_what_takes_the_position(position, name):
-    """The names that a run records are those of the summations that sum."""
+    """A run records the names of the summations that `Auto` chooses."""
     x = sphere_tokens(3, 5000, 2)
     for mask, attention in ((cjx.CausalMask(), cjx.SoftmaxAttention), (cjx.FullMask(), cjx.UnnormalisedAttention)):
         names = Names()
@@ -404,7 +407,8 @@ def test_what_has_no_places_refuses_positions():
 
 @every_position
 def test_limit_shape_says_which_theorems_hold(position):
-    """The causal one and that of an open hemisphere need positive weights alone; the others have no places."""
+    """The theorems on causal attention and on an open hemisphere need positive weights alone; the others exclude
+    positions."""
     placed, near = POSITIONS[position][0], cjx.Sphere().retract(X[:1] + 1e-9 * X)
     held = lambda field, x, **at: {h.says: h.held for h in cjx.limit_shape(x, field, **at).hypotheses}
     for mask in (cjx.CausalMask(), cjx.FullMask()):
@@ -423,7 +427,8 @@ def test_limit_shape_says_which_theorems_hold(position):
 
 @every_position
 def test_causal_tokens_end_at_the_first_one(position):
-    """Theorem 4.1 of 2411.04990 with a position, by Euler steps in NumPy: any form, any sign of the log-weights."""
+    """Theorem 4.1 of 2411.04990 holds with a position, a general form and log-weights of any sign, by Euler steps in
+    NumPy."""
     of, x = POSITIONS[position][1](N), np.asarray(X)
     places = np.arange(N)
     b = np.array([[of.get("log_weight", lambda i, j: 0.0)(i, j) for j in places] for i in places])

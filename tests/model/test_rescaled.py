@@ -49,7 +49,7 @@ def as_matrix(matrix):
 
 @matrices
 def test_velocity_is_that_of_the_paper(matrix):
-    """sum_j P_ij V (z_j - z_i) with the attention of e^{tV} z, whose exponential is SciPy's."""
+    """The velocity is sum_j P_ij V (z_j - z_i) with the attention P of e^{tV} z, whose exponential SciPy computes."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
 
     def weights(x):
@@ -63,7 +63,7 @@ def test_velocity_is_that_of_the_paper(matrix):
 @pytest.mark.exhaustive_cases("hardmax", "softmax", "unnormalised")
 @kinds
 def test_rescaled_tokens_move_as_the_tokens_do(kind):
-    """z = e^{-tV} x moves by e^{-tV}(dx/dt - V x), whatever the attention is, and the masses."""
+    """z = e^{-tV} x moves by e^{-tV}(dx/dt - V x) for every kind of attention, with masses."""
     attention, value, t = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask()), MATRICES["general"], 0.8
     plain = cjx.AttentionField(attention, value, cjx.Euclidean(), masses=MASSES)
     x = np.asarray(Z) @ scipy.linalg.expm(t * np.asarray(value)).T
@@ -108,7 +108,7 @@ def test_velocities_turn_with_the_tokens(matrix):
 @matrices
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_nothing_overflows(matrix, dtype):
-    """To t = 1e4, where e^{tV} has long left the floating numbers."""
+    """Velocities are finite up to t = 1e4, where e^{tV} has long exceeded the largest floating-point number."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
     for t in (10.0, 100.0, 1e4):
         found = velocity(field, jnp.asarray(t, dtype), Z.astype(dtype))
@@ -131,7 +131,8 @@ def test_at_large_times_softmax_is_hardmax(dtype):
 
 @pytest.mark.exhaustive
 def test_nothing_overflows_in_unoptimised_code():
-    """Where scores are made twice and rounded differently, which unoptimised code does, none exceeds their largest."""
+    """The test of large times passes also in unoptimised code, which computes scores twice and rounds them
+    differently."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
     test = f"{Path(__file__)}::test_at_large_times_softmax_is_hardmax"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
@@ -141,7 +142,7 @@ def test_nothing_overflows_in_unoptimised_code():
 
 @pytest.mark.parametrize("matrix", ("symmetric", "decaying"))
 def test_large_times_with_a_symmetric_value(matrix):
-    """Against scores compared as logarithms in the eigenbasis; to t = 1e4."""
+    """Velocities up to t = 1e4 equal a reference that compares logarithms of scores in the eigenbasis."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES[matrix])
     for t in (2.0, 10.0, 80.0, 1e4):
         expected = reference.rescaled_symmetric(t, np.asarray(Z), as_matrix(matrix), BETA)
@@ -149,7 +150,8 @@ def test_large_times_with_a_symmetric_value(matrix):
 
 
 def test_a_defective_value_at_large_times():
-    """e^{tV} = e^t (I + tN) on the first two axes: the scores are those of (z_1 + 10 t z_2, z_2), by far."""
+    """As e^{tV} = e^t (I + tN) on the first two axes, scores are inner products of the vectors (z_1 + 10 t z_2,
+    z_2)."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["defective"])
     for t in (60.0, 1e3):
         z = np.asarray(Z)
@@ -177,7 +179,7 @@ def built_inside(value, t, z):
 
 @pytest.mark.parametrize("matrix", [matrix for matrix in MATRICES if matrix != "none"])
 def test_a_traced_value_is_as_good(matrix):
-    """Where the value is not known while compiling: under jit, grad and vmap."""
+    """Under jit a value that is unknown while compiling gives the velocities of a known value."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
     for t in (0.0, 1.5, *((60.0, 300.0, 1e4) if matrix in ("general", "defective") else ())):
         found = built_inside(MATRICES[matrix], jnp.asarray(t), Z)
@@ -205,7 +207,7 @@ def test_the_derivative_in_the_value_is_finite_at_large_times():
 
 
 def test_a_value_that_is_replaced():
-    """As `equinox.tree_at` and every optimiser do."""
+    """A value may be replaced, as `equinox.tree_at` and every optimiser do."""
     attention = cjx.SoftmaxAttention(BETA)
     replaced = eqx.tree_at(lambda field: field.value, cjx.RescaledField(attention, -3 * jnp.eye(D)), 3 * jnp.eye(D))
     wanted = cjx.RescaledField(attention, 3 * jnp.eye(D))
@@ -213,7 +215,7 @@ def test_a_value_that_is_replaced():
 
 
 def test_rescale_neither_overflows_nor_underflows_early():
-    """e^{-tV} x with V = diag(1, -1, 0) at t = 400: e^{400} is a floating number, and so is e^{-400}."""
+    """For V = diag(1, -1, 0) and t = 400, e^{-tV} x is right: both e^{400} and e^{-400} are floating-point numbers."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), np.diag([1.0, -1.0, 0.0]))
     found = back(field, jnp.asarray(400.0), np.ones((1, D)))
     assert_close(np.log(found), np.array([[-400.0, 400.0, 0.0]]), "composed")
@@ -237,7 +239,7 @@ def test_dtype_is_that_of_the_tokens(dtype):
 @pytest.mark.exhaustive_cases("bfloat16")
 @pytest.mark.parametrize("dtype", (jnp.float16, jnp.bfloat16), ids=name_of)
 def test_half_precision(dtype):
-    """The exponential is of single precision, rounded in the end."""
+    """The exponential is computed in single precision and rounded at the end, so that results agree to a tenth."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["symmetric"])
     for call in (velocity, there):
         found, expected = (np.asarray(call(field, jnp.asarray(1.5), Z.astype(kind)), float) for kind in (dtype, float))

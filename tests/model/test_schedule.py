@@ -18,7 +18,7 @@ at_each = eqx.filter_jit(lambda schedule, ts: jax.vmap(schedule)(ts))
 
 
 def layer(t, ts, values):
-    """The value of the last layer that began at `t` or before; of the first one before all of them."""
+    """Returns the value of the last layer that begins at `t` or before, and of the first layer if none does."""
     found = values[0]
     for start, value in zip(ts, values, strict=False):
         if t >= start:
@@ -32,7 +32,8 @@ def layer(t, ts, values):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("layers", (4, 3), ids=("starts", "edges"))
 def test_piecewise_constant_is_the_value_of_its_layer(shape, layers):
-    """With as many values as times each begins a layer; with one less the times are the edges. Right-continuous."""
+    """As many values as times: each time begins a layer; one value fewer: the times are edges. Layers are
+    right-continuous."""
     values = np.asarray(normal(1, layers, *shape))
     schedule = cjx.PiecewiseConstant(TS, values)
     ts = np.sort(np.concatenate([TS, np.nextafter(TS, -np.inf), np.nextafter(TS, np.inf), [-3.0, 0.0, 2.0, 6.9, 1e9]]))
@@ -109,7 +110,7 @@ def test_dtype_is_that_of_the_values_and_time_may_be_of_any(kind, dtype):
 
 
 def test_one_trace_for_any_values():
-    """Values and times are arrays, so that other ones do not compile again."""
+    """Values and times are arrays, so that new numbers do not compile again."""
     body = CountTraces(lambda schedule, t: schedule(t))
     compiled = eqx.filter_jit(body)
     found = [compiled(cjx.PiecewiseConstant(TS + k, k + np.arange(4.0)), jnp.asarray(2.0)) for k in range(5)]
@@ -188,7 +189,7 @@ class Inner(eqx.Module):
 
 
 GROW = cjx.FunctionField(lambda t, x, args: x, cjx.Euclidean())
-# The ways for a schedule to be in a field that moves each token by x' = beta(t) x; the last is in the arguments.
+# Ways to use a schedule in a field that moves each token by x' = beta(t) x; in the last it is passed as an argument.
 WAYS = {
     "sum": lambda beta: beta * (2.0 * GROW) + (-1.0) * (beta * GROW),
     "inside a function": lambda beta: cjx.ScaledField(GROW, Inner(beta)),

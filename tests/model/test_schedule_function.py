@@ -1,4 +1,4 @@
-"""Functions of t as parameters: what they give, what they compile, and what is said of those that give nothing."""
+"""Functions of t as parameters: their values, their compilation, and the errors about unsuitable functions."""
 
 import math
 
@@ -38,7 +38,7 @@ class Decay(eqx.Module):
         return self.start * jnp.exp(-self.rate.astype(t.dtype) * t).astype(self.start.dtype)
 
 
-# --- definition: at each time what the constant parameter gives
+# --- definition: at each time the field is that of the constant parameter
 
 
 def _square(t):
@@ -89,7 +89,7 @@ def test_layers_have_a_step_and_an_alpha_of_their_own():
 
 
 def test_what_a_function_becomes():
-    """A schedule that names its parameter and the function, has no jumps, and is left as it is."""
+    """A function becomes a schedule that knows the parameter's name, has no jumps, and is accepted again unchanged."""
     fn = lambda t: 1 + t
     attention = cjx.SoftmaxAttention(fn)
     assert isinstance(attention.beta, cjx.FunctionSchedule) and attention.beta.fn is fn
@@ -120,7 +120,7 @@ def test_the_same_function_compiles_once_and_arrays_of_a_module_never_again():
     for k in range(3):
         compiled(cjx.AttentionField(cjx.SoftmaxAttention(Decay(jnp.asarray(1.0 + k), jnp.asarray(0.5)))), X)
     assert body.traces == 2
-    # A new function object is another program: nothing can tell that it computes the same.
+    # A new function object compiles again: jax cannot tell that it computes the same.
     compiled(cjx.AttentionField(cjx.SoftmaxAttention(lambda t: 1 + t)), X)
     assert body.traces == 3
 
@@ -192,7 +192,8 @@ def test_the_name_is_that_of_the_argument():
 
 @pytest.mark.exhaustive
 def test_a_function_that_is_not_finite_is_met_before_the_run():
-    """And one that is singular only where the run never comes is not."""
+    """A function that is not finite within the run is refused before the run; a singularity outside the run is
+    accepted."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(lambda t: 1 / t))
     message = r"^beta\(t\) must be finite, but at t = 0\.0 it is inf; return finite numbers at all times of the run\.$"
     for run in (lambda: cjx.simulate(field, X, TS), lambda: cjx.iterate(cjx.ResidualLayer(field), X, 2)):

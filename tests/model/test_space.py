@@ -42,7 +42,7 @@ def test_sphere_retracts_by_the_norm(d):
 
 @pytest.mark.parametrize("length", (1e-3, 1.0, 40.0))
 def test_sphere_projector_is_that_of_the_paper(length):
-    """v - <x, v> x / |x|^2 also off the sphere, where it is as orthogonal to x."""
+    """The projection is v - <x, v> x / |x|^2 and is orthogonal to x, also off the sphere."""
     x, v = length * sphere_tokens(1, 12, 4), normal(2, 12, 4)
     w = tangent(x, v)
     assert_close(w, np.array([reference.tangent(a, b) for a, b in zip(np.asarray(x), np.asarray(v), strict=True)]))
@@ -60,7 +60,7 @@ def test_euclidean_leaves_everything():
 
 
 def test_sphere_distance_is_the_angle():
-    """Also where an arc cosine would lose half of the digits: near 0, and near pi; and off the sphere."""
+    """The angle is exact also near 0 and pi, where an arc cosine would lose half of the digits, and off the sphere."""
     angles = np.array([0.0, 1e-8, 1e-3, 1.0, math.pi / 2, 3.0, math.pi - 1e-3, math.pi - 1e-8, math.pi])
     x = np.broadcast_to([1.0, 0.0], (9, 2))
     y = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -93,7 +93,7 @@ def test_retract_and_tangent_are_projections():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_retract_neither_overflows_nor_underflows(dtype):
-    """The squares of these tokens are not floating numbers."""
+    """The squares of the coordinates overflow or underflow."""
     large = 1e10 * float(jnp.finfo(dtype).max) ** 0.5
     for size in (large, 1 / large):
         x = jnp.asarray(size * np.array([[3.0, 0.0, 4.0], [0.0, -5.0, 0.0]]), dtype)
@@ -121,7 +121,7 @@ def test_sample_has_the_marginal_of_the_uniform_measure(d):
     def cdf(t):
         return scipy.special.betainc((d - 1) / 2, (d - 1) / 2, (1 + t) / 2)
 
-    # The distribution function is held to the density of which it claims to be the integral.
+    # The derivative of the distribution function must be the density.
     t = np.linspace(-0.9, 0.9, 7)
     density = (1 - t**2) ** ((d - 3) / 2) / scipy.special.beta(0.5, (d - 1) / 2)
     np.testing.assert_allclose((cdf(t + 1e-6) - cdf(t - 1e-6)) / 2e-6, density, rtol=1e-7)

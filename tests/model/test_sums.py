@@ -68,7 +68,7 @@ EYES = jnp.asarray(np.stack([np.eye(D)] * H), float)
     ids=("beta", "query_key", "value", "both"),
 )
 def test_what_heads_share_may_be_given_once(short, long):
-    """One beta for all; None for the identity of either matrix."""
+    """One beta may be given for all heads, and None for the identity in place of either matrix."""
     one, two = cjx.MultiHeadField(*short), cjx.MultiHeadField(*long)
     assert one.num_heads == H
     assert_close(velocity(one, X), velocity(two, X))
@@ -143,7 +143,7 @@ PERCEPTRON = cjx.PerceptronField(W_IN, W_OUT, jnp.tanh)
 
 
 class Clock(cjx.AbstractField):
-    """A field that says with what it was called."""
+    """A field whose velocity is t + args."""
 
     space: cjx.AbstractSpace = EUCLIDEAN
 

@@ -104,7 +104,7 @@ def test_as_beta_grows_softmax_becomes_hardmax():
     assert_close(outcome(cjx.SoftmaxAttention(-1e5, query_key=FORM))[1], least[1])
 
 
-# The weight of a token that is alone, where rows do not sum to one.
+# The weight of a single token, in kinds whose rows do not sum to one.
 OF_ITSELF = {"unnormalised": np.exp(BETA - 0.4), "kernel, not normalised": KERNEL(1.0)}
 
 

@@ -1,4 +1,4 @@
-"""What is done elsewhere than on a CPU, compiled for one: sums written out elementwise, large blocks, more pairs."""
+"""Sums for an accelerator, traced on a CPU: elementwise sums, large blocks, and series for more tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ from tests.reference import attention as reference
 from tests.summation.test_sums import CASES, FEW, compiled, data_of, expected, shiftless
 
 
-# Sizes that no other test has: what was compiled for them as for a CPU would be taken again.
+# No other test has these sizes, since jax would reuse the programs that it compiled as for a CPU.
 N, BLOCKED = 29, cjx.Blocked(6, 13)
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch):
-    """As on a GPU, and elementwise for few columns already."""
+    """Pretends that the backend is a GPU, and lets blocks of few columns be summed elementwise."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(rows, "_ELEMENTWISE", (1, 13))
 
@@ -27,7 +27,7 @@ def test_sums_are_the_double_loop():
     cases = [case for case in CASES if case[0] == "exponential" and case[2]]
     data = data_of(N, *FEW)
     traced = compiled(BLOCKED, cases, N).trace(*data)
-    # Not one product of matrices.
+    # There is no product of matrices.
     assert "dot_general" not in str(traced.jaxpr)
     for (kind, name, heavy), found in traced.lower().compile()(*data).items():
         first, second = expected(kind, name, heavy, N, *FEW)
@@ -46,7 +46,7 @@ def test_many_dimensions_are_matrix_products():
 @pytest.mark.exhaustive_cases("10000.0")
 @pytest.mark.parametrize("size", (1e4, 1e12), ids=str)
 def test_long_queries_in_single_precision(size):
-    """Scores whose rounding is as large as differences that count, or larger: the largest weight does not vanish."""
+    """Scores round by as much as the differences that count, or by more: the largest weight does not vanish."""
     x = np.asarray(sphere_tokens(3, N, 3, np.float32))
     compute = jax.jit(lambda q, x: BLOCKED.exponential(q, x, None, None, cjx.FullMask()))
     sums = jax.tree.map(np.asarray, compute(np.float32(size) * x, x))

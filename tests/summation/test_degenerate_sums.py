@@ -1,6 +1,6 @@
 """Degenerate clouds through every summation, mask, dtype and kind of attention, against loops over rows.
 
-Averages and their derivatives in tokens, values and masses; every program is compiled once, for all clouds.
+Averages and their derivatives by tokens, values and masses are compared; one program serves all clouds.
 """
 
 import functools
@@ -53,7 +53,7 @@ SUMMATIONS = {
     "Auto": lambda: cjx.Auto(),
 }
 
-# A summation that serves some masks and averages only; the others serve all.
+# The masks and kinds that some summations serve; the other summations serve all.
 TWO = "full", "causal"
 SERVES = {"Harmonic": (TWO, KINDS[:1]), "Sharded Harmonic": (TWO, KINDS[:1]), "Hull": (TWO, KINDS[2:])}
 SERVES |= {"Fused": (MASKS, KINDS[:2])}
@@ -69,7 +69,7 @@ CASES = [
 
 @functools.cache
 def data_of(shape, dtype):
-    """Tokens, values, masses and what the loss pays for each average, as NumPy arrays of the dtype."""
+    """Tokens, values, masses and the cotangent of each average, as NumPy arrays of the dtype."""
     which = list(CLOUDS).index(shape)
     rng = np.random.default_rng(which)
     x = cloud(shape, N, D, seed=which, sphere=True)
@@ -80,7 +80,7 @@ def data_of(shape, dtype):
 
 @functools.cache
 def expected(shape, mask, dtype):
-    """For each kind the average and the derivatives in tokens, values and masses; and rows that rounding decides."""
+    """Averages and derivatives by tokens, values and masses of each kind, and the rows that rounding decides."""
     x, values, masses, by = (a.astype(np.float64) for a in data_of(shape, dtype))
     seen, eps, none = MASKS[mask][1], float(np.finfo(dtype).eps), np.zeros(N)
     queries = x @ FORM
@@ -117,7 +117,7 @@ def attention_of(kind, mask, summation, form):
 
 @functools.cache
 def program(summation, mask, kinds):
-    """The averages of each kind, and the derivative of what a loss pays for all of them together."""
+    """Computes the averages of each kind, and the derivatives of a loss that depends on all of them."""
 
     @jax.jit
     def run(form, x, values, masses, by):
@@ -136,7 +136,7 @@ def program(summation, mask, kinds):
 
 
 def assert_near(found, wanted, dtype, summation, what):
-    """Equal relative to the largest number, to rounding, and for Harmonic to its certified tolerance."""
+    """Errors relative to the largest number are within rounding, or for Harmonic within its certified tolerance."""
     allowed = tolerance(dtype, "composed") / (1 if dtype == "float64" else 3)
     if "Harmonic" in summation:
         allowed = {"float32": 5e-4, "float64": 1e-10}[dtype]
@@ -150,7 +150,7 @@ def assert_near(found, wanted, dtype, summation, what):
 @pytest.mark.exhaustive_cases("Fused-causal-float32-kinds25")
 @pytest.mark.parametrize(("summation", "mask", "dtype", "kinds"), CASES)
 def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, kinds):
-    """All clouds, each with masses of another kind; a row that sees nothing has an average of zero."""
+    """Each cloud has masses of another kind; a row that sees nothing has an average of zero."""
     for shape in CLOUDS:
         x, values, masses, by = data_of(shape, dtype)
         wanted = expected(shape, mask, dtype)
@@ -170,7 +170,7 @@ def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, 
 
 
 def test_the_clouds_have_ties_repeats_and_rows_that_see_nothing():
-    """What the comparison rests on; and rounding decides few rows."""
+    """The comparison needs such clouds; rounding decides few rows."""
     unsure, tied, empty = 0, 0, 0
     for shape in CLOUDS:
         wanted = expected(shape, "causal", "float64")
@@ -208,7 +208,7 @@ def rescaled_by_hand(z, seen):
 
 @functools.cache
 def expected_fields(shape, mask, dtype):
-    """Velocities, and by central differences what a loss gains along a direction."""
+    """Velocities, and by central differences the derivative of a loss along a direction."""
     x, _, _, by = (a.astype(np.float64) for a in data_of(shape, dtype))
     out, h = [], 1e-5
     along = np.stack([by[1][:, 2], by[2][:, 2]], axis=1)
@@ -268,7 +268,7 @@ def test_fields_are_those_of_the_loop(summation, mask, dtype):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", (1, 2, 3))
 def test_one_to_three_tokens(n):
-    """Every summation, softmax and hardmax, full and causal, in one program."""
+    """Every summation equals the loop for softmax and hardmax, full and causal, in one program."""
     names = ("Dense", "Blocked", "Harmonic", "Hull")
     masks = {"full": lambda i: np.ones(n, bool), "causal": lambda i: np.arange(n) <= i}
 
@@ -296,7 +296,7 @@ def test_one_to_three_tokens(n):
 # --- scores of any size
 
 
-# Powers of two, so that scores are exact and a tie is a tie.
+# Sizes are powers of two, so that scores are exact and a tie is a tie.
 SIZES = {"float32": (2.0**13, 2.0**24, 2.0**33, 2.0**66, 2.0**119), "float64": (2.0**13, 2.0**53, 2.0**332, 2.0**996)}
 
 
@@ -304,7 +304,7 @@ SIZES = {"float32": (2.0**13, 2.0**24, 2.0**33, 2.0**66, 2.0**119), "float64": (
 @pytest.mark.parametrize("d", (1, 2, 20))
 @pytest.mark.parametrize("dtype", SIZES)
 def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):
-    """Of one dimension a compiler joins product and shift; of twenty, scores are a matrix product."""
+    """In one dimension a compiler fuses product and shift; in twenty, scores are a matrix product."""
     n = 40
     x = (np.round(8 * np.random.default_rng(7).normal(size=(n, d))) / 8).astype(dtype)
     seen = (lambda i: np.ones(n, bool), lambda i: np.arange(n) <= i)
@@ -328,7 +328,7 @@ def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):
 
 
 def test_scores_beyond_the_dtype_are_not_a_number():
-    """Infinity has no softmax, and a row whose scores are all minus infinity is no mean of nothing."""
+    """Rows whose scores are infinite, of either sign, have no average."""
     x = jnp.asarray([[1e30, 0.0], [2e30, 0.0]], jnp.float32)
     for beta in (1.0, -1.0):
         for summation in (cjx.Dense(), cjx.Blocked(1, 1)):
@@ -340,8 +340,8 @@ def test_scores_beyond_the_dtype_are_not_a_number():
 
 @functools.partial(jax.jit, static_argnums=0)
 def both_ways(fn, masses, along):
-    """The one-sided derivative of `fn`, extrapolated, since masses may not be negative; by forward mode; and what
-    weights pay for it, by reverse mode, beside the same by forward mode."""
+    """Returns the one-sided derivative of `fn`, extrapolated, since masses may not be negative; the derivative by
+    forward mode; and products with weights by reverse and by forward mode."""
     h = 1e-5
     at, tangent = jax.vmap(lambda k: fn(masses + k * h * along))(jnp.arange(3.0)), jax.jvp(fn, (masses,), (along,))[1]
     weights = jnp.cos(jnp.arange(tangent.size, dtype=tangent.dtype)).reshape(tangent.shape)
@@ -357,7 +357,7 @@ def assert_one_sided(fn, masses, along):
 
 
 def left_padded(n, d):
-    """Tokens, a heap of the first ones without mass, and a rise of all masses that is not negative."""
+    """Tokens, masses that are zero for the first half of them, and positive changes of all masses."""
     x = cloud("generic", n, d, seed=3, sphere=True)
     masses = np.where(np.arange(n) < n // 2, 0.0, 0.5 + np.arange(n) / n)
     return tuple(jnp.asarray(a, float) for a in (x, masses, np.linspace(1.0, 2.0, n)))
@@ -368,7 +368,7 @@ def left_padded(n, d):
 @pytest.mark.parametrize("mask", (cjx.FullMask(), cjx.CausalMask()))
 @pytest.mark.parametrize("kind", ("softmax", "unnormalised", "kernel"))
 def test_a_mass_of_zero_has_its_one_sided_derivative_in_a_batch_and_as_weights(kind, mask, d):
-    """Systems last for few dimensions and products for more; a block of padding before the first token."""
+    """Few dimensions place the batch last, more take matrix products; a block of padding precedes the first token."""
     n, systems = 12, 20
     x, masses, along = left_padded(n, d)
     rng = np.random.default_rng(0)
@@ -390,7 +390,7 @@ def test_a_mass_of_zero_has_its_one_sided_derivative_in_a_batch_and_as_weights(k
     ("dtype", "size"), (("float32", 30.0), ("float32", 1e3), ("float32", 1e38), ("float64", 1e200))
 )
 def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(summation, dtype, size):
-    """Its derivative is e^{s_ij} (v_j - mean) / Z, or where that is beyond the dtype a finite number, and never NaN."""
+    """The derivative by its mass is e^{s_ij} (v_j - mean) / Z, or a finite number where this exceeds the dtype."""
     x = np.array([[size, size], [0.0, 1.0], [1.0, 0.0]], dtype)
     queries = np.array([[-1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype)
     masses = np.array([0.0, 1.0, 1.0], dtype)

@@ -1,4 +1,4 @@
-"""`Fused`, interpreted on a CPU: sums and derivatives, batches, what is compiled for a card, and the guard.
+"""`Fused`, interpreted on a CPU: sums and derivatives, batches, compilation for a card, and the guard.
 
 Degenerate clouds are in `test_degenerate_sums.py`.
 """
@@ -40,7 +40,7 @@ def cases(usual, every):
     ("n", "d", "k"), cases(((33, *MANY),), itertools.product((1, 33, 64, 129), (FEW, MANY, (140, 3))))
 )
 def test_sums_are_the_double_loop(n, d, k):
-    """Every mask, without masses and with; 33 is no multiple of a block, and 129 is more than one block."""
+    """Every mask, with and without masses, equals the loop; 33 is no multiple of a block, and 129 exceeds a block."""
     data = data_of(n, d, k, DTYPE)
     for (_, name, heavy), found in compiled(FUSED, [("exponential", *kind) for kind in KINDS], n)(*data).items():
         first, second = expected("exponential", name, heavy, n, d, k)
@@ -87,14 +87,14 @@ def data_to_differentiate(n, d, k):
 
 
 def outcome(mask, summation, *data):
-    """What does not depend on the shift, which has no derivative; the last one of five operands is a slope."""
+    """The log sums and averages, which do not depend on the shift; a fifth operand is a slope."""
     log_weights = [LogWeights(slope=slope) for slope in data[4:]]
     return shiftless(summation.exponential(*data[:4], mask, *log_weights))
 
 
 @functools.cache
 def derivatives(summation, name, n, d, k, sloped, dtype):
-    """Reverse mode, forward mode, forward over reverse and reverse over reverse, by all operands."""
+    """Derivatives by all operands: reverse mode, forward mode, forward over reverse and reverse over reverse."""
     data = data_to_differentiate(n, d, k)[: 5 if sloped else 4]
     given = tuple(None if part is None else part.astype(dtype) for part in data)
     along = jax.tree.map(lambda a: np.cos(3 * a), given)
@@ -126,7 +126,7 @@ def derivatives(summation, name, n, d, k, sloped, dtype):
     ),
 )  # fmt: skip
 def test_derivatives_of_first_and_second_order(name, n, d, k, sloped):
-    """They are those of `Dense` in float64, which are held to differences elsewhere; a third of the masses is zero."""
+    """They equal those of `Dense` in float64, which other tests compare with differences; some masses are zero."""
     found = derivatives(FUSED, name, n, d, k, sloped, "float32")
     wanted = derivatives(cjx.Dense(), name, n, d, k, sloped, "float64")
     for order, allowed in (("reverse", 2e-6), ("forward", 2e-6), ("twice", 1e-5), ("tilt", 1e-5)):
@@ -174,7 +174,7 @@ def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(
     cases((("causal", 7, 2),), itertools.product(("causal", "matrix"), ((7, 2), (70, 3), (9, 6)))),
 )
 def test_a_batch_of_batches_is_each_system(name, n, d):
-    """Small systems share a program; the last program has systems to spare, and one operand is shared by all."""
+    """Small systems share a program; the last program is not full, and all systems share one operand."""
     rng = np.random.default_rng(0)
     systems = 3 if n > 32 else 45
     x = jnp.asarray(rng.normal(size=(2, systems, n, d)) / np.sqrt(d), DTYPE)
@@ -228,7 +228,7 @@ def test_a_run_is_that_of_dense():
     ),
 )
 def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
-    """To Triton, on a machine without a card: one launch for the sums, one for tangents, two for cotangents."""
+    """Kernels compile to Triton without a card: one launch for the sums, one for tangents, two for cotangents."""
     mask = masks_of(n)[name][0]
     shapes = [jax.ShapeDtypeStruct(shape, DTYPE) for shape in ((5, n, d), (5, n, d), (5, n, 2), (5, n), (5,))]
 
@@ -244,7 +244,7 @@ def test_every_kernel_is_compiled_for_nvidia_cards(name, n, d):
 
 
 def test_no_copy_is_made_for_a_launch():
-    """The arrays go to the kernel as they come; XLA only scales the shifts."""
+    """The kernel takes the arrays as they are; XLA only scales the shifts."""
     x = jax.ShapeDtypeStruct((1000, 3), DTYPE)
     sums = lambda x: kernels.exponential(x, x, None, None, cjx.CausalMask(), None, False)
     lowered = jax.jit(sums).trace(x).lower(lowering_platforms=("cuda",)).as_text()
@@ -256,7 +256,7 @@ def test_no_copy_is_made_for_a_launch():
 
 @pytest.fixture
 def card(monkeypatch):
-    """A process that believes to have an NVIDIA card, and has not looked at the kernel before or after."""
+    """Pretends that jax computes on an NVIDIA card, and forgets earlier checks of the kernel before and after."""
     fused.usable.cache_clear()
     for module in (fused, cjx._summation.auto):
         monkeypatch.setattr(module, "on_nvidia", lambda: True)
@@ -266,14 +266,14 @@ def card(monkeypatch):
 
 @pytest.fixture
 def interpreted(card):
-    """The kernel is interpreted where it would be compiled."""
+    """Interprets the kernel where it would be compiled."""
     compute = fused._exponential
     card.setattr(fused, "_exponential", lambda *data, interpret: compute(*data, interpret=True))
     return card
 
 
 def run_of(n, summation=None):
-    """A run of `n` tokens; each test has a number of its own, since jax would take what another test compiled."""
+    """Runs `n` tokens; each test has a number of its own, since jax would reuse what another test compiled."""
     how = {} if summation is None else {"summation": summation}
     x = sphere_tokens(3, n, 3, DTYPE)
     return cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(3.0, **how)), x, jnp.array([0.0, 0.1], DTYPE))
@@ -308,7 +308,7 @@ def test_auto_chooses_by_dimension_dtype_and_mask(interpreted):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("of", "n"), (("total", 9), ("normaliser", 11)))
 def test_a_kernel_that_is_wrong_is_not_used(interpreted, of, n):
-    """By one part in a hundred, in one row of either sum."""
+    """An error of one part in a hundred, in one row of either sum, is found."""
     compute = fused._exponential
 
     def wrong(*data, interpret):
@@ -325,7 +325,7 @@ def test_a_kernel_that_is_wrong_is_not_used(interpreted, of, n):
 
 
 def test_a_kernel_that_cannot_be_built_is_not_used(card):
-    """On a CPU the kernel for a card cannot be built, which stands for a driver that is too old."""
+    """On a CPU the kernel for a card cannot be built, as with a driver that is too old."""
     with as_a_user(), pytest.warns(UserWarning, match=r"its kernel cannot be built here \(\w+: .*interpret"):
         assert run_of(10).stats["summation"] == "Dense"
 

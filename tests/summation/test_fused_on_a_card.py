@@ -20,7 +20,7 @@ from tests.summation.test_fused import data_to_differentiate, outcome
 MASKS = ("full", "causal", "window", "causal window", "sink", "matrix")
 # Every dimension with one mask, and every mask in few dimensions and in many.
 CASES = [*((d, "causal") for d in (1, 2, 4, 64, 128)), *((d, name) for d in (3, 20) for name in MASKS)]
-ALLOWED = 1e-5  # of the largest number
+ALLOWED = 1e-5  # relative to the largest number
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def assert_like(found, wanted):
 @pytest.mark.parametrize("sloped", (False, True), ids=("plain", "sloped"))
 @pytest.mark.parametrize("few", (True, False), ids=("few", "many"))
 def test_the_guard_lets_the_kernel_sum(few, sloped):
-    """Otherwise `Blocked` sums in its place, and the other tests hold nothing."""
+    """If the guard refused the kernel, `Blocked` would sum in its place, and the other tests would test nothing."""
     assert fused._trouble(few, sloped) is None and fused.usable(few, sloped)
     x = sphere_tokens(1, 20, 3 if few else 20, np.float32)
     run = cjx.simulate(cjx.AttentionField(cjx.SoftmaxAttention(2.0)), x, jnp.array([0.0, 0.5], np.float32))
@@ -47,8 +47,8 @@ def test_the_guard_lets_the_kernel_sum(few, sloped):
 
 @functools.cache
 def sums_and_derivatives(summation, name, n, d, dtype):
-    """Log sums, means and derivatives by all operands: with values and masses, a third of them zero, without, and with
-    masses and a slope."""
+    """Returns log sums, means and derivatives by all operands: with values and masses, a third of them zero, without
+    both, and with masses and a slope."""
     queries, tokens, values, masses, slope = data_to_differentiate(n, d, min(d, 5))
 
     def loss(data):
@@ -72,7 +72,7 @@ def test_sums_and_derivatives(d, name):
 
 @pytest.mark.parametrize(("n", "d", "name"), ((7, 2, "causal"), (64, 3, "full"), (70, 3, "matrix"), (9, 20, "causal")))
 def test_a_batch_is_each_system(n, d, name):
-    """Small systems share a program of the kernel, and the last program has systems to spare."""
+    """Small systems share a program of the kernel, and the last program is not full."""
     x = np.random.default_rng(0).normal(size=(45, n, d)) / np.sqrt(d)
 
     def run(summation, dtype):

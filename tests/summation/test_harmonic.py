@@ -15,13 +15,13 @@ from tests.oracles import unit_tokens
 from tests.reference import attention as reference
 
 
-N = 150  # one chunk and a part of one, of the causal sums on the circle
+N = 150  # one chunk of the causal sums on the circle and a part of the next
 MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
 both_masks = pytest.mark.parametrize("mask", MASKS)
 
 
 def clustered_tokens(seed, n, d):
-    """Two tight clusters at right angles, and every 29th token far from both: sums that cancel."""
+    """Two tight clusters at right angles, and every 29th token far from both, so that sums cancel."""
     x = np.repeat(np.eye(d)[:2], n // 2, axis=0)
     x = x[np.random.default_rng(seed).permutation(n)] + 0.02 * unit_tokens(seed, n, d)
     x[::29] = -np.ones(d)
@@ -38,7 +38,7 @@ FORMS = {
 
 @functools.cache
 def program(mask, kind):
-    """Compiled once for each mask and kind of values: the sums, and of one of them which rows are certified."""
+    """Compiles the sums once for each mask and kind of values, and for one of them the certified rows."""
     harmonic, rule = cjx.Harmonic(), MASKS[mask][0]
 
     @jax.jit
@@ -88,7 +88,7 @@ def promised(dtype):
     ),
 )  # fmt: skip
 def test_sums_are_the_double_loop(mask, kind, dtype, cases):
-    """Within the promised tolerance everywhere, and far within it where the series serves; no case compiles anew."""
+    """Errors are within the promised tolerance, and far within it for uniform tokens; no case compiles anew."""
     compute = program(mask, kind)
     for case in cases:
         log_sum, mean, good = jax.tree.map(np.asarray, compute(*data_of(*case, dtype)))
@@ -107,7 +107,7 @@ def test_sums_are_the_double_loop(mask, kind, dtype, cases):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("d", "mask"), ((3, "causal"), (4, "full")))
 def test_spheres_of_three_and_four_dimensions(d, mask):
-    """The double loop, for queries of one length and of any, in one program; every row by the series."""
+    """Sums equal the double loop for queries of one norm and of any, in one program; the series serves every row."""
     x, form = unit_tokens(3, N, d), np.eye(d) + 0.3 * unit_tokens(4, d, d)
     harmonic, rule = cjx.Harmonic(), MASKS[mask][0]
 
@@ -136,7 +136,7 @@ def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
 
 
 def raw_series(queries, tokens, values, masses):
-    """What the series says, without a certificate."""
+    """The averages of the series, without a certificate."""
     from clusterjax._summation.harmonic.circle import CircleSeries
 
     series = CircleSeries(62, True)
@@ -153,7 +153,7 @@ def raw_series(queries, tokens, values, masses):
 @pytest.mark.exhaustive_cases("a token that is not a number", "no unit length")
 @pytest.mark.parametrize("spoil", ("a token that is not a number", "a query that is not a number", "no unit length"))
 def test_what_a_series_cannot_serve_is_not_certified(monkeypatch, spoil):
-    # One degree compiles faster than several; the number of tokens is in no other test, which would reuse the program.
+    # One degree compiles faster than several; no other test has 61 tokens, so that jax reuses no program.
     monkeypatch.setitem(expand.DEGREES, (2, 4), ((23,), ()))
     queries, tokens, _, masses = (a[:61] for a in data_of("uniform", "rotation", 9.0, np.float32))
     certified = jax.jit(lambda queries, tokens, masses: cjx.Harmonic().certified(queries, tokens, masses))
@@ -185,13 +185,13 @@ def test_other_masks_are_refused(mask):
 
 @pytest.mark.exhaustive
 def test_a_batch_goes_one_way_together():
-    """A mapped sum is a loop over the batch: of queries of one length, of several, and of any too long for a series."""
+    """A mapped sum equals a loop over a batch of queries of one norm, of several, and too large for a series."""
     forms, betas = ("rotation", "general", "identity"), (1.0, 9.0, 1000.0)
     batch = [data_of("uniform", form, beta, np.float32) for form, beta in zip(forms, betas, strict=True)]
     stacked = [jnp.stack([data[k][:60] for data in batch]) for k in (0, 1, 3)]
     one = lambda q, y, m: ratio_of(cjx.Harmonic().exponential(q, y, None, m, cjx.FullMask()))
     mapped = jax.jit(jax.vmap(one))
-    for size in (1, 2, 3):  # the others repeat the first
+    for size in (1, 2, 3):  # the first `size` systems, repeated
         found = mapped(*(a[jnp.arange(3) % size] for a in stacked))
         for k in range(size):
             queries, tokens, masses = (np.asarray(a[k], float) for a in stacked)
@@ -227,7 +227,7 @@ def truncation(kappa, d, tolerance):
 
 
 def test_degrees_are_those_of_the_table():
-    """The degree after which the kernel is right to 1e-6 and to 1e-10, in d = 2, 3, 4 and 8."""
+    """In d = 2, 3, 4 and 8 the kernel is right to 1e-6 or 1e-10 after the degree of the table."""
     table = {
         (1e-6, 1): (7, 7, 7, 8), (1e-6, 9): (16, 17, 17, 19), (1e-6, 81): (44, 47, 50, 55),
         (1e-10, 1): (10, 10, 10, 11), (1e-10, 9): (22, 23, 23, 25), (1e-10, 81): (59, 62, 64, 69),
@@ -256,7 +256,7 @@ def test_a_tolerance_below_rounding_is_refused(tolerance, dtype, low):
 @pytest.mark.exhaustive
 @both_masks
 def test_memory_grows_as_n(mask):
-    """A few numbers a token, backwards too: nothing of the size of tokens times degree, let alone of pairs."""
+    """Memory is a few numbers per token, backwards too: no array has tokens times degree, let alone pairs."""
     n, harmonic = 200_000, cjx.Harmonic()
 
     def total(x):

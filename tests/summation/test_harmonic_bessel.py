@@ -12,7 +12,7 @@ KAPPA = np.concatenate([[0.0, 1e-6, 0.01, 0.0999, 0.1001], np.geomspace(0.5, 40,
 
 
 def expected(d):
-    """By SciPy's scaled Bessel functions; at zero the limit."""
+    """SciPy's scaled Bessel functions, and at zero the limit."""
     order = d / 2 - 1
     kappa = np.where(KAPPA > 0, KAPPA, 1)
     values = gamma(d / 2) * (2 / kappa) ** order * ive(np.arange(DEGREE + 1)[:, None] + order, kappa)
@@ -22,7 +22,7 @@ def expected(d):
 @pytest.mark.exhaustive_cases("4")
 @pytest.mark.parametrize("d", (2, 3, 4))
 def test_scaled_bessel_functions_are_those_of_scipy(d):
-    """In float64 and float32, to rounding in proportion; and their derivative is that of the recurrences."""
+    """Values in float64 and float32 are right to rounding, and the derivative is that of the recurrences."""
 
     @jax.jit
     def both(kappa):
@@ -34,7 +34,7 @@ def test_scaled_bessel_functions_are_those_of_scipy(d):
         assert found.dtype == dtype
         assert np.all(np.abs(np.asarray(found) - wanted) <= allowed * wanted + np.finfo(dtype).eps * wanted[0])
         assert np.all(np.isfinite(slope))
-    # a_l' = (l a_{l-1} + (l + d - 2) a_{l+1}) / (2 l + d - 2), and the factor e^{-kappa}.
+    # a_l' = (l a_{l-1} + (l + d - 2) a_{l+1}) / (2 l + d - 2), and the factor e^{-kappa} subtracts a_l.
     degrees = np.arange(1, DEGREE)[:, None]
     weighted = (degrees * wanted[:-2] + (degrees + d - 2) * wanted[2:]) / (2 * degrees + d - 2)
     slope = both(jnp.asarray(KAPPA))[1]
@@ -43,7 +43,7 @@ def test_scaled_bessel_functions_are_those_of_scipy(d):
 
 @pytest.mark.parametrize("d", (2, 3, 4))
 def test_the_harmonics_sum_to_the_kernel(d):
-    """sum_l N_l a_l P_l(t) = e^{kappa t}, at kappa = 1, where 12 degrees are plenty."""
+    """sum_l N_l a_l P_l(t) = e^{kappa (t - 1)} for the scaled a_l, at kappa = 0.5, where 50 degrees are plenty."""
     t = np.linspace(-1, 1, 7)
     row = expected(d)[:, np.argmin(np.abs(KAPPA - 0.5))]
     kappa = KAPPA[np.argmin(np.abs(KAPPA - 0.5))]

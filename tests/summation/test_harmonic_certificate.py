@@ -1,4 +1,4 @@
-"""What `Harmonic` certifies: that no row errs by more than it says, each part of the bound, and what is refused."""
+"""The certificate of `Harmonic`: no row errs by more than its bound, which has all its parts; and refusals."""
 
 import functools
 
@@ -50,7 +50,7 @@ def found(queries, tokens, values, masses, causal=False, tolerance=0.1):
 
 @pytest.fixture
 def one_degree(monkeypatch):
-    """One degree in place of several, to compile less."""
+    """Replaces several degrees by one, to compile less."""
     for d, size, degree in ((2, 4, 23), (2, 8, 28), (3, 4, 20), (3, 8, 30), (4, 4, 12), (4, 8, 16)):
         monkeypatch.setitem(expand.DEGREES, (d, size), ((degree,), ()))
     found.clear_cache()
@@ -67,7 +67,7 @@ def dense(queries, tokens, values, masses, row, seen):
 
 
 def quotient(data, causal=False, rows=None, tolerance=0.1):
-    """The largest error of a row over what it is certified to, and the certified errors of all rows."""
+    """Returns the largest ratio of a row's error to its certified error, and the certified errors of all rows."""
     queries, tokens, values, masses = data
     sums, error = map(np.asarray, found(*data, causal, tolerance))
     values = tokens if values is None else values
@@ -85,7 +85,7 @@ def quotient(data, causal=False, rows=None, tolerance=0.1):
 
 
 def turned(angle, n=1001, dtype=F32):
-    """All tokens at one point of the circle, but one opposite."""
+    """All tokens are at one point of the circle, except one that is opposite."""
     angles = np.where(np.arange(n) < n - 1, angle, angle + np.pi)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(dtype)
 
@@ -94,7 +94,7 @@ def turned(angle, n=1001, dtype=F32):
 
 
 def test_a_heap_and_its_antipode_turned(one_degree):
-    """Tokens of a heap round alike: this state was certified, and wrong by up to thirteen times what it may be."""
+    """Tokens of a heap round alike: rows of this state were once certified that erred by thirteen times the bound."""
     worst, least = 0.0, np.inf
     for angle in np.linspace(0, 2 * np.pi, 60):
         for beta in (1.9, 3.35):
@@ -104,14 +104,14 @@ def test_a_heap_and_its_antipode_turned(one_degree):
             )
             worst, least = max(worst, share), min(least, error[-1])
     assert 0 < worst <= 1
-    assert least > 5e-5  # the row opposite is not claimed to be as exact as it was
+    assert least > 5e-5  # the bound of the opposite row must not be as small as it once was
     assert error[0] < 1e-4
 
 
 @pytest.mark.exhaustive_cases("2-float32-True", "4-float64-True")
 @pytest.mark.parametrize(("d", "dtype", "causal"), ((2, F32, True), (3, F32, False), (4, F64, True)))
 def test_values_and_masses_of_very_different_size(one_degree, d, dtype, causal):
-    """Columns are measured each by itself, and what has no mass by nothing."""
+    """Each column is measured by its own values, and values without mass do not count."""
     n, length = 300, {2: 9.0, 3: 8.0, 4: 2.0}[d]
     worst = 0.0
     for seed in range(6):
@@ -132,7 +132,7 @@ def test_values_and_masses_of_very_different_size(one_degree, d, dtype, causal):
 @pytest.mark.parametrize("dtype", (F32, F64))
 @pytest.mark.parametrize("causal", (False, True))
 def test_many_clouds(d, dtype, causal):
-    """Heaps, antipodes and isolated tokens at all lengths that are served, with all degrees."""
+    """Bounds hold for heaps, antipodes and isolated tokens at all norms that are served, with all degrees."""
     n, worst = 200, 0.0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def test_many_clouds(d, dtype, causal):
 @pytest.mark.exhaustive_cases("3-float32-9", "2-float64-9", "3-float64-5")
 @pytest.mark.parametrize(("d", "dtype", "beta"), ((2, F32, 9), (3, F32, 9), (2, F64, 9), (3, F64, 5)))
 def test_uniform_tokens_are_all_served(one_degree, d, dtype, beta):
-    """The bound is useful: nothing is refused at the tolerance that is taken unless another is given."""
+    """The bound is useful: at the default tolerance no row of uniform tokens is refused."""
     x, tolerance = unit_tokens(0, 400, d).astype(dtype), _default_tolerance(d, dtype)
     assert np.all(np.asarray(found(dtype(beta) * x, x, None, None, False, tolerance)[1]) <= tolerance)
 
@@ -166,7 +166,7 @@ def test_errors_of_the_first_kind_are_relative_to_the_mass():
     unit = 1.01 * 2.0**-53
     np.testing.assert_array_equal(error(none), 0)
     np.testing.assert_allclose(error(none._replace(units=7.0)), 35 * unit)
-    np.testing.assert_allclose(error(none._replace(growth=2.0)), [0, 40 * unit])  # the root of 2 times 8 is 4
+    np.testing.assert_allclose(error(none._replace(growth=2.0)), [0, 40 * unit])  # sqrt(2 * 8) = 4
     np.testing.assert_allclose(error(none._replace(tail=1e-3)), 5.05e-3)
     np.testing.assert_allclose(error(none, noise=3.0), 3 * unit)
     np.testing.assert_allclose(error(none._replace(underflow=1e-9)), 6e-9)
@@ -174,7 +174,7 @@ def test_errors_of_the_first_kind_are_relative_to_the_mass():
 
 
 def test_how_the_moments_are_summed():
-    """A block in any order, blocks in pairs, chunks with what they round away, and one addition a device."""
+    """Sums are in any order within blocks, in pairs over blocks, compensated over chunks, and plain over devices."""
     make = lambda n=8192, equal=False, devices=1: make_rounding(
         CircleSeries(23, True), 8192, n, 2, F32, 0.0, equal, devices
     )
@@ -198,7 +198,7 @@ def test_errors_of_the_second_kind_are_relative_to_the_sum():
 
 
 def test_an_average_bears_the_errors_of_both_sums():
-    """In the sums themselves; and what is not a number, infinite, negative or lost is refused."""
+    """An average adds the errors of both sums; sums that are NaN, infinite, negative or lost in errors are refused."""
     bad = np.nan, np.inf, -1.0, 0.0
     sums = jnp.asarray([[2.0, 1.0], [0.0, 0.0], *([b, 1.0] for b in bad), [1.0, np.nan], [1.0, 1.0]])
     error = jnp.asarray([0.5, 0, *(0.1 for _ in bad), 0.1, np.nan])
@@ -207,9 +207,9 @@ def test_an_average_bears_the_errors_of_both_sums():
 
 
 def test_columns_bear_their_own_errors_and_that_of_the_masses(one_degree):
-    """A column added can only raise the bound, whatever its place; one of no values adds none of its own.
+    """An added column can only raise the bound, whatever its place; a column of zeros adds no error of its own.
 
-    Ones err as the masses do, so that they double the bound of columns of no values, which is that of the masses.
+    A column of ones errs as the masses do, so that it doubles the bound of columns of zeros, the error of the masses.
     """
     n = 64
     x = unit_tokens(1, n, 2)
@@ -235,7 +235,7 @@ def test_a_column_is_measured_by_its_largest_value_that_has_mass():
 
 
 def test_causal_rows_bear_only_what_came_before(one_degree):
-    """Chunks have 128 tokens: heavy tokens after a chunk do not change its rows; the first rows attend to nothing."""
+    """Heavy tokens after a chunk of 128 tokens do not change its rows; the first rows attend to nothing."""
     n, x = 300, unit_tokens(2, 300, 2)
     masses = np.where(np.arange(n) < 5, 0, 1.0)
     later = np.where(np.arange(n) >= 256, 1e9, masses)
@@ -250,7 +250,7 @@ def test_causal_rows_bear_only_what_came_before(one_degree):
 
 
 def test_sums_too_small_for_the_dtype_are_not_certified(one_degree):
-    """Against their queries the scores of a heap are so low that all pairs of a chunk are lost, or next to it."""
+    """Queries opposite to a heap have such low scores that all pairs of a chunk underflow, or nearly."""
     x = np.repeat(np.eye(2)[:1], 300, axis=0).astype(F32)
     for length, served in ((1.0, True), (10.0, False)):
         q = (np.where(np.arange(300) < 150, -length, length)[:, None] * x).astype(F32)
@@ -261,7 +261,7 @@ def test_sums_too_small_for_the_dtype_are_not_certified(one_degree):
 @pytest.mark.exhaustive_cases("3-float64")
 @pytest.mark.parametrize(("d", "dtype"), ((2, F64), (3, F64)))
 def test_the_degree_leaves_the_tail_that_is_counted(monkeypatch, d, dtype):
-    """A token on its query, just within reach: what the series lacks is the tail, of which the bound has all."""
+    """For a token at its query, just within reach, the series lacks the tail, all of which the bound counts."""
     degree = {2: 12, 3: 10}[d]
     monkeypatch.setitem(expand.DEGREES, (d, 8), ((degree,), ()))
     found.clear_cache()
@@ -278,7 +278,7 @@ def test_the_degree_leaves_the_tail_that_is_counted(monkeypatch, d, dtype):
 @pytest.mark.parametrize("one_length", (True, False))
 @pytest.mark.parametrize(("series", "d"), ((CircleSeries, 2), (SphereSeries, 3), (ThreeSphereSeries, 4)))
 def test_what_rounds_after_the_moments_follows_them(series, d, one_length):
-    """Of a heap each degree errs at least as its coefficient does, in proportion to its mass, wherever it is."""
+    """In a heap each degree errs at least by its coefficient, in proportion to the mass; uniform tokens err less."""
     assert series.dimension == d  # the weights of another dimension would satisfy the bounds too
     series, length = series(8, one_length), 2.0
     x, ones = np.repeat(unit_tokens(3, 1, d), 10, axis=0), np.ones(10)
@@ -301,7 +301,7 @@ def test_what_rounds_after_the_moments_follows_them(series, d, one_length):
 
 
 def test_the_recurrence_of_the_harmonics_errs_by_no_more_than_is_counted():
-    """At the pole, in units: what every step rounds, passed on with its largest sign, and a length off by 3.5."""
+    """Rounding errors at the pole, in units: those of all steps, added by absolute values, and 3.5 of the norm."""
     degree = 58
     first, second = (table[0] for table in recurrence(degree)[:2])
     harmonics = np.sqrt(2 * np.arange(degree + 1) + 1)

@@ -16,14 +16,14 @@ N = 140  # more than a chunk of the causal sums on the circle
 
 @pytest.fixture(autouse=True)
 def one_degree(monkeypatch):
-    """One degree in place of several, to compile less."""
+    """Replaces several degrees by one, to compile less."""
     for d in (2, 3):
         monkeypatch.setitem(expand.DEGREES, (d, 8), ((23,), (23,)))
     monkeypatch.setitem(expand.DEGREES, (4, 8), ((16,), ()))
 
 
 def loss_of(summation, mask, with_values):
-    """One number that depends on all sums and on no shift; tokens are retracted, so that gradients are tangential."""
+    """Returns a loss of all sums that depends on no shift; tokens are retracted, so that gradients are tangential."""
 
     def loss(beta, form, x, masses, values):
         y = normalise(x)
@@ -35,7 +35,7 @@ def loss_of(summation, mask, with_values):
 
 
 def point_of(d, form, n=N):
-    """Two of the tokens are the poles."""
+    """Returns the arguments of the loss; two of the tokens are the poles."""
     x = sphere_tokens(0, n, d).at[:2].set(jnp.stack([jnp.eye(d)[-1], -jnp.eye(d)[-1]]))
     forms = {"rotation": rotation(1, d), "general": jnp.eye(d) + 0.3 * normal(2, d, d)}
     return jnp.asarray(1.1), forms[form], x, 0.5 + jnp.abs(normal(3, n)), normal(4, n, 2)
@@ -54,7 +54,7 @@ def assert_same_derivatives(found, wanted, allowed=1e-11):
     ("d", "forms"), ((2, ("rotation", "general")), (3, ("rotation", "general")), (4, ("rotation",)))
 )
 def test_derivatives_are_those_of_dense(d, forms, mask, with_values):
-    """Reverse and forward mode, in beta, the form, tokens, masses and values, against `Dense`."""
+    """Reverse and forward mode in beta, the form, tokens, masses and values agree with `Dense`."""
 
     def both(point, directions):
         out = []
@@ -78,10 +78,10 @@ def test_derivatives_are_those_of_dense(d, forms, mask, with_values):
     ("d", "n", "forms"), ((2, N, ("rotation", "general")), (3, 600, ("rotation", "general")), (4, 1100, ("rotation",)))
 )
 def test_second_derivatives_are_those_of_dense(d, n, forms, mask):
-    """Reverse over reverse, in all arguments: with respect to the lengths of the queries too.
+    """Reverse over reverse mode agrees in all arguments, in the norms of the queries too.
 
-    Causal sums are of several chunks, in a loop, where jax may forget rules for derivatives. No token sits at a pole of
-    the sphere, where the series for queries of one length has no second derivatives.
+    Causal sums have several chunks, in a loop, where jax may forget rules for derivatives. No token is at a pole of the
+    sphere, where the series for queries of one norm has no second derivatives.
     """
 
     def curvature(point, directions):
@@ -103,7 +103,7 @@ def test_second_derivatives_are_those_of_dense(d, n, forms, mask):
 
 @pytest.mark.exhaustive
 def test_third_derivatives_in_the_length_are_refused_not_wrong():
-    """What a series of one length cannot say of the lengths it does not say."""
+    """A series for queries of one norm has no third derivatives by this norm, and says so."""
     x = sphere_tokens(0, 5, 2)
     series = CircleSeries(10, True)
     known = series.coefficients(series.moments(x, jnp.ones(5)), jnp.asarray(2.0))

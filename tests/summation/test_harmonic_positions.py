@@ -43,7 +43,7 @@ def exact(x, masses, slope, mask):
 
 @functools.cache
 def programs(mask, tolerance):
-    """The sums and bounds of a series alone, and the averages of an attention, whose other rows are sums of pairs."""
+    """Compiles the sums and bounds of a series alone, and averages in which the rows not certified sum all pairs."""
 
     @jax.jit
     def alone(x, masses, slope):
@@ -65,7 +65,7 @@ def programs(mask, tolerance):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("d", "dtype"), [(2, jnp.float64), (2, jnp.float32), (3, jnp.float64)])
 def test_errors_are_within_the_certificate(d, dtype, mask):
-    """On degenerate clouds, for slopes from 0 to one whose factors all underflow, and masses of all kinds."""
+    """Certified errors hold on degenerate clouds, for slopes from 0 until all factors underflow, and all masses."""
     tolerance = 1e-10 if dtype == jnp.float64 else 2e-3
     alone, whole = programs(mask, tolerance)
     for index, name in enumerate(clouds.CLOUDS):
@@ -86,9 +86,9 @@ def test_errors_are_within_the_certificate(d, dtype, mask):
 
 @pytest.mark.parametrize("slope", (0.0, 1e-3, 0.02))
 def test_the_bound_counts_the_units_of_every_factor(slope, monkeypatch):
-    """A double loop over terms: x + 3 units for the factors in both chunks, and 8 units for each chunk in between.
+    """The bound equals a double loop: x + 3 units for a factor e^{-x} in either chunk, 8 x for a chunk in between.
 
-    The measured errors are far below the bound, so that they would not tell whether it has this part.
+    The measured errors are far below the bound, so that they would not show whether the bound has this part.
     """
     monkeypatch.setattr(Rounding, "error", lambda self, lengths, mass, evaluation: 0 * lengths)
     series, x, masses = CircleSeries(23, True), sphere_tokens(1, N, 2), jnp.asarray(MASSES["some zero"])
@@ -103,7 +103,7 @@ def test_the_bound_counts_the_units_of_every_factor(slope, monkeypatch):
             between = i // size - j // size - 1
             of_term = (slope * (size - j % size) + 3) + (slope * (i % size) + 3) + 8 * slope * size * between
             units[i] += MASSES["some zero"][j] * np.exp(-slope * (i - j)) * of_term
-    # The sums of masses and of tokens have this error, of the sine and of the cosine; one per cent is added.
+    # The sums of masses and of tokens have this error, in the sine and the cosine alike; one per cent is added.
     np.testing.assert_allclose(bound, 2 * 1.01 * 2**0.5 * 2.0**-53 * units, rtol=1e-9)
 
 
@@ -118,7 +118,7 @@ def test_uniform_tokens_are_certified(mask):
 
 @pytest.mark.exhaustive
 def test_rows_with_a_position_are_told_to_be_certified():
-    """By the bounds of the sums that decay; without a position other rows are certified."""
+    """The bounds of the decaying sums certify the rows; without a position more rows are certified."""
     harmonic, x, mask = cjx.Harmonic(1e-10), sphere_tokens(1, N, 2), MASKS["causal"]
     masses = jnp.asarray(MASSES["one far"])
     rows = harmonic.certified(BETA * x, x, masses, mask, cjx.ALiBi(3.0))
@@ -143,7 +143,7 @@ def test_weights_that_grow_are_summed_by_pairs(mask):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mask", MASKS)
 def test_derivatives_by_tokens_masses_and_rate(mask):
-    """Those of sums of all pairs: causally for tokens as values, else for values of their own."""
+    """Derivatives equal those of all pairs: causal with tokens as values, full with separate values."""
     x, masses, way = sphere_tokens(4, N, 2), jnp.asarray(MASSES["some zero"]), normal(6, N, 2)
     values = None if mask == "causal" else normal(5, N, 2)
 

@@ -13,16 +13,16 @@ from tests.reference import attention as reference, sums as by_rows
 
 MASKS = {"full": (cjx.FullMask(), reference.full), "causal": (cjx.CausalMask(), reference.causal)}
 masks = pytest.mark.parametrize("name", MASKS)
-N = 300  # three chunks of causal rows, and a power of two is well above
+N = 300  # three chunks of causal rows, and far from a power of two
 
 
 def quarters(seed, n):
-    """Numbers of few bits: scores are exact, ties are ties, and many tokens are one."""
+    """Tokens whose coordinates are quarters: scores are exact, ties are ties, and many tokens are equal."""
     return np.round(4 * np.random.default_rng(seed).normal(size=(n, 2))) / 4
 
 
 def data_of(name, n=N):
-    """Queries, tokens, values and masses, of which some are zero, and in the causal case the first ones."""
+    """Queries, tokens, values and masses; some masses are zero, the first ones among them."""
     tokens = {"heap": quarters(1, n), "origin": np.zeros((n, 2))}.get(name)
     tokens = cloud(name, n) if tokens is None else tokens
     queries = tokens if name == "ring" else quarters(2, n)
@@ -33,7 +33,7 @@ def data_of(name, n=N):
 
 @functools.cache
 def program(name, method):
-    """One compiled function for all clouds: sums, and the derivative of a number in values and masses."""
+    """Compiles one function for all clouds: sums, and the derivatives of a loss by all arguments."""
 
     def both(queries, tokens, values, masses, tolerance):
         def loss(queries, tokens, values, masses):
@@ -55,7 +55,7 @@ def program(name, method):
 @masks
 @pytest.mark.parametrize(("shape", "tolerance"), (("heap", 0.0), ("origin", 0.0), ("heap", 0.7), ("heap", 3.0)))
 def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):
-    """Half the cloud and more: nodes with scores on both sides of the threshold are descended to, and none twice."""
+    """Many tokens tie: nodes with scores on both sides of the threshold are descended to, and none twice."""
     data = (*data_of(shape), np.asarray(tolerance))
     found, wanted = (program(name, method)(*data)[0] for method in (cjx.Hull(), cjx.Dense()))
     assert_close(found.normaliser, wanted.normaliser, "identity")
@@ -65,7 +65,7 @@ def test_any_tolerance_takes_what_dense_takes(name, shape, tolerance):
 
 @masks
 def test_tokens_that_differ_by_rounding_are_one(name):
-    """Two heaps of tokens a few units apart: half of all tokens tie in each row, as they do for Dense."""
+    """In two heaps of tokens that differ by rounding, all tokens of a heap tie, as they do for Dense."""
     heaps = np.where(np.arange(N)[:, None] % 3 == 0, [[1.0, 0.5]], [[-0.5, 1.0]])
     x = heaps * (1 + 2 * np.finfo(float).eps * np.random.default_rng(5).integers(-1, 2, (N, 2)))
     queries, _, values, _ = data_of("heap")
@@ -94,9 +94,9 @@ def seen_by(name, n):
 
 
 def check_degenerate(name, shape, seed, dtype, n=N):
-    """Every sure tie is taken and no other token, with the derivative of every pair; how many rows are unsure.
+    """Checks that sure ties are taken and no other token, with right derivatives; returns the number of unsure rows.
 
-    The sine of a sum of hundreds has a derivative that errs with the sum: in float32 as much as that of every pair.
+    The derivative of the sine of a sum of hundreds errs with the sum, in float32 as much as with all pairs.
     """
     eps = float(np.finfo(dtype).eps)
     tokens = cloud(shape, n, seed=seed).astype(dtype)
@@ -122,7 +122,7 @@ def check_degenerate(name, shape, seed, dtype, n=N):
 @masks
 @pytest.mark.parametrize("shape", CLOUDS)
 def test_degenerate_clouds_are_those_of_the_loop(name, shape):
-    """Among them heaps at the rim with tokens inside that are left out as interior: no node may count those."""
+    """Some clouds have heaps on the hull, and tokens within that are dropped as interior: no node may count these."""
     assert sum(check_degenerate(name, shape, seed, np.float64) for seed in range(5)) < 0.1 * 5 * N
 
 
@@ -130,7 +130,7 @@ def test_degenerate_clouds_are_those_of_the_loop(name, shape):
 @masks
 @pytest.mark.parametrize("dtype", (np.float32, np.float64))
 def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
-    """An attack: 1,300 clouds for each mask and dtype."""
+    """Averages are right on 100 clouds of each shape, for each mask and dtype."""
     unsure = [check_degenerate(name, shape, seed, dtype) for shape in CLOUDS for seed in range(100)]
     assert sum(unsure) < 0.1 * N * len(unsure)
 
@@ -141,7 +141,7 @@ def test_no_degenerate_cloud_breaks_a_tie(name, dtype):
 @pytest.mark.exhaustive
 @masks
 def test_second_derivatives_are_those_of_every_pair(name):
-    """Reverse over reverse, through the loops over hierarchies."""
+    """Reverse over reverse mode agrees, through the loops over hierarchies."""
     queries, tokens, values, masses = map(jnp.asarray, data_of("heap"))
     away = jnp.asarray(np.random.default_rng(5).normal(size=values.shape))
 
@@ -159,7 +159,7 @@ def test_second_derivatives_are_those_of_every_pair(name):
 
 @pytest.mark.exhaustive
 def test_mapping_over_a_batch_equals_a_loop():
-    """Both traversals at once; each element of the batch has a hierarchy of its own."""
+    """The batch is traversed at once; each element has a hierarchy of its own."""
     fn = jax.jit(lambda q, y, v, tolerance: cjx.Hull().hardmax(q, y, v, None, cjx.FullMask(), tolerance).total)
     batch = [data_of(shape)[:3] for shape in ("heap", "lattice")]
     together = jax.vmap(lambda *data: fn(*data, jnp.asarray(0.0, float)))(

@@ -1,4 +1,4 @@
-"""`stats["summation"]` names what sums, for every summation, mask and kind of attention, or the run refuses."""
+"""`stats["summation"]` names the summation in use, for every summation, mask and kind, or the run refuses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,14 +29,14 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(autouse=True)
 def one_degree(monkeypatch):
-    """One degree of each series in place of several, to trace less."""
+    """Replaces the degrees of each series by one, to trace less."""
     for sizes, (_, general) in expand.DEGREES.items():
         monkeypatch.setitem(expand.DEGREES, sizes, (general[:1], general[:1]))
 
 
 @pytest.fixture
 def called(monkeypatch):
-    """The names of the summations whose methods are called, the last of a chain of calls being the one that sums."""
+    """Records the summations whose methods are called; in a chain of calls the last one sums."""
     names = []
     for kind in (cjx.Dense, cjx.Blocked, cjx.Harmonic, cjx.Hull):
         for method in {"exponential", "hardmax"} & set(vars(kind)):
@@ -52,7 +52,7 @@ def called(monkeypatch):
 
 
 def said(field, n, d, dtype: Any = jnp.float32):
-    """The name that a run of `n` tokens reports; nothing is compiled."""
+    """Returns the name that a run of `n` tokens reports; nothing is compiled."""
     names = Names()
     with jax.numpy_dtype_promotion("standard"):  # the ring of devices is written for 32 bits
         evaluate = lambda x: recorded(field, names)(jnp.asarray(0.0, dtype), x)
@@ -61,7 +61,7 @@ def said(field, n, d, dtype: Any = jnp.float32):
 
 
 def refused(name: str, kind: str, mask: cjx.AbstractMask) -> str | None:
-    """How the message begins of a summation that does not serve this attention; None if it serves it."""
+    """Returns the beginning of the error about a summation that does not serve this attention, else None."""
     if ("Hull" in name) != (kind == "hardmax") and ("Hull" in name or "Harmonic" in name):
         inner = ".inner" if "Sharded" in name else ""
         return f"summation{inner} must be one that " + ("searches" if kind == "hardmax" else "sums exponentials")
@@ -102,7 +102,7 @@ def test_a_run_says_what_sums_or_refuses_it(called, name, kind):
     ids=lambda value: "",
 )
 def test_tokens_that_are_not_served_are_refused_at_the_door(summation, kind, d, words):
-    """By a run, by a field of several heads and by the sum itself, each in the same words."""
+    """A run, a field of several heads and the sum itself refuse the tokens in the same words."""
     attention = KINDS[kind](summation=summation)
     x = sphere_tokens(1, 4, d)
     heads = cjx.MultiHeadField(
@@ -157,7 +157,7 @@ def test_a_summation_of_a_user_sums_is_named_and_refuses_what_it_does_not_serve(
 
 
 class Silent(cjx.AbstractField):
-    """A field that keeps one attention without a use, and evaluates the other on every second token."""
+    """A field that never evaluates one attention, and evaluates the other on every second token."""
 
     used: cjx.AbstractAttention
     unused: cjx.AbstractAttention
@@ -175,7 +175,7 @@ class Silent(cjx.AbstractField):
 
 @pytest.mark.exhaustive
 def test_sums_of_fields_name_each_summation_and_unused_ones_are_not_named():
-    """Blocked would sum 2,000 tokens, and Dense sums the thousand of them that are used."""
+    """`Auto` would take Blocked for 2,000 tokens, and takes Dense for the thousand tokens that are used."""
     soft = lambda summation: cjx.AttentionField(cjx.SoftmaxAttention(1.0, summation=summation))
     hull = cjx.AttentionField(cjx.HardmaxAttention(summation=cjx.Hull()))
     eye = np.eye(2)
@@ -191,7 +191,7 @@ def test_sums_of_fields_name_each_summation_and_unused_ones_are_not_named():
 
 
 def test_queries_too_long_for_a_series_are_seen_before_the_run(monkeypatch):
-    """`Auto` looks at the numbers of the start where they are known."""
+    """`Auto` uses the norms of the initial queries where they are known."""
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     x = sphere_tokens(5, 2048, 2, np.float32)
     for beta, expected in ((1.0, "Harmonic"), (1000.0, "Blocked")):

@@ -52,7 +52,7 @@ def test_sums_are_those_of_a_double_loop(one_length, d, dtype):
 @pytest.mark.parametrize("d", KINDS)
 @BOTH
 def test_derivatives_are_those_of_a_double_loop(one_length, d):
-    """With the scale held fixed, and in tokens along the sphere."""
+    """Derivatives by queries, at a fixed scale, by tokens along the sphere, and by masses agree."""
     family, degree, _ = KINDS[d]
     queries, tokens, masses = case(d, one_length)
     rng = np.random.default_rng(1)
@@ -104,7 +104,7 @@ def three_sphere_harmonics(degree, points):
     out = np.zeros((len(points), count, 2, count, 2, count))
     for p in range(count):
         for parity in range(2):
-            # By m of the parity of p or not, so that k and l are even or odd.
+            # Rows are split by the parity of m + p, which is that of k and l.
             rows, k = m[(m + p) % 2 == parity], 2 * np.arange(count // 2) + parity
             waves = (np.sin if p % 2 else np.cos)(k * eta[:, None])
             by_eta = np.einsum("mlk,nk->nml", three_sphere.jacobi_fourier(degree)[rows, p], waves)

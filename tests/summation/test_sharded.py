@@ -1,4 +1,4 @@
-"""Several devices, in processes of their own: forced CPU devices must be asked for before jax starts."""
+"""Several devices, each test in new processes: forced CPU devices must be requested before jax starts."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def start(part, devices, *where):
 
 
 def results(*children):
-    """What the first of them has to say, when all have ended well; none is left behind."""
+    """Returns the result of the first process when all have ended well; kills all processes that remain."""
     try:
         said = [child.communicate(timeout=600) for child in children]
     finally:
@@ -53,9 +53,9 @@ COMPLAINTS = {
 
 @pytest.mark.exhaustive
 def test_several_devices_sum_what_one_does():
-    """Exponential and hardmax sums, averages, gradients, a trajectory; and a mesh that does not fit is refused.
+    """Exponential and hardmax sums, gradients, averages and a run agree; a mesh that does not fit is refused.
 
-    One test, since every process of the tests that runs a part of it starts a process of several devices for it.
+    There is one test, since each worker that ran a part of it would start a process of several devices.
     """
     found = results(start("ordinary", 4))
     complaints = found.pop("complaints")
@@ -79,7 +79,7 @@ def test_axis_must_be_a_name():
 
 @pytest.mark.exhaustive
 def test_every_mask_on_two_and_four_devices():
-    """With gradients and second derivatives, rows that no series serves, and a mesh that is set and not passed."""
+    """Sums, gradients and second derivatives agree, also in rows that no series serves, and for a mesh that is set."""
     found = results(start("exhaustive", 4))
     assert len(found) == 25
     assert {name: error for name, error in found.items() if not (error is True or error < 1e-10)} == {}
@@ -87,7 +87,7 @@ def test_every_mask_on_two_and_four_devices():
 
 @pytest.mark.exhaustive
 def test_two_processes_sum_what_one_does():
-    """Two devices each, over the loopback."""
+    """Each process has two devices; the processes communicate over the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

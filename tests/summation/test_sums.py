@@ -24,7 +24,7 @@ KERNELS = {
 THREE = ("strips", "products", "blocks that do not")
 three_kernels = pytest.mark.parametrize("kernel", THREE)
 
-# Which sum, over which mask, with masses or without.
+# The kind of sum, the mask, and whether there are masses.
 CASES = (
     ("exponential", "full", False),
     ("exponential", "full", True),
@@ -57,7 +57,7 @@ def one_sum(summation, kind, mask, queries, tokens, values, masses):
 
 
 def compiled(summation, cases, n):
-    """A function of the data that computes all of the cases."""
+    """Compiles a function of the data that computes all of the cases."""
     masks = masks_of(n)
 
     def compute(*data):
@@ -85,7 +85,7 @@ def expected(kind, name, heavy, n, d, k):
 
 @jax.jit
 def shiftless(found):
-    """What does not depend on the shift: the logarithm of the normaliser, and the average."""
+    """Returns the logarithm of the normaliser and the average, which do not depend on the shift."""
     return found.shift + jnp.log(found.normaliser), ratio(found.total, found.normaliser)
 
 
@@ -109,7 +109,7 @@ DEAR = pytest.mark.exhaustive
     ],
 )
 def test_sums_are_the_double_loop(kernel, n, dtype):
-    """Over every mask, without masses and with (a third are zero, so that some rows have nothing to attend to)."""
+    """Every mask equals the loop, with and without masses; a third are zero, so that some rows attend to nothing."""
     for (kind, name, heavy), found in computed(kernel, n, dtype).items():
         first, second = expected(kind, name, heavy, n, *KERNELS[kernel][1])
         empty = np.isinf(first) | (first == 0)
@@ -126,7 +126,7 @@ def test_sums_are_the_double_loop(kernel, n, dtype):
 
 
 def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
-    """What the comparison above rests on."""
+    """The comparison above needs such rows."""
     log_sum, _ = expected("exponential", "causal", True, 33, *FEW)
     assert 0 < np.sum(np.isinf(log_sum)) < 33
     attained, _ = expected("hardmax", "full", False, 33, *FEW)
@@ -139,7 +139,7 @@ def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
 @pytest.mark.exhaustive
 @three_kernels
 def test_sums_move_with_a_permutation_of_the_tokens(kernel):
-    """With the full mask; with the causal one they must not."""
+    """Sums are permuted with the tokens under the full mask, and are not under the causal mask."""
     summation, (d, k) = KERNELS[kernel]
     order = np.random.default_rng(0).permutation(33)
     data, full, causal, hard = data_of(33, d, k), CASES[1], CASES[2], CASES[7]
@@ -153,7 +153,7 @@ def test_sums_move_with_a_permutation_of_the_tokens(kernel):
 @pytest.mark.exhaustive_cases("blocks that do not", "strips")
 @three_kernels
 def test_causal_sums_do_not_see_what_comes_later(kernel):
-    """Bit for bit: rows before token 20 are the same whatever the tokens from 20 on are."""
+    """Rows before token 20 are equal bit for bit, whatever the tokens from 20 on are."""
     summation, (d, k) = KERNELS[kernel]
     first = data_of(33, d, k)
     other = [np.where(np.arange(33) < 20, a.T, 3 - a.T).T for a in map(np.asarray, first)]
@@ -182,7 +182,7 @@ def test_blocks_that_nobody_sees_are_not_looked_at():
 @pytest.mark.exhaustive_cases("products", "strips")
 @three_kernels
 def test_large_exponents_stay_finite(kernel):
-    """Scores of 1e5 of either sign, in float32: the sums are those of the maximum; of no score at all, the mean."""
+    """In float32 scores of size 1e5 give the sums of the maximum, and scores of zero the mean."""
     summation, (d, k) = KERNELS[kernel]
     queries, tokens, values, _ = data_of(33, d, k, np.float32)
     queries = np.where(np.arange(33)[:, None] == 5, 0, queries)
@@ -210,7 +210,7 @@ def test_ratio_of_nothing_is_zero_and_flat():
 
 
 def loss_of(summation, cases):
-    """One number that depends on every sum of the cases, and on no shift."""
+    """Returns a loss that depends on every sum of the cases, and on no shift."""
     masks = masks_of(33)
 
     def loss(*data):
@@ -243,7 +243,7 @@ def derivatives(kernel):
 @pytest.mark.exhaustive_cases("blocks of many-products", "blocks that do not-strips")
 @pytest.mark.parametrize(("blocked", "dense"), (("blocks that do not", "strips"), ("blocks of many", "products")))
 def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
-    """Reverse and forward mode, over several masks at once."""
+    """Reverse and forward mode agree, over several masks at once."""
     (gradients, along), (dense_gradients, dense_along) = derivatives(blocked), derivatives(dense)
     for found, wanted in zip(gradients, dense_gradients, strict=True):
         assert np.all(np.any(np.asarray(wanted) != 0, axis=0))
@@ -254,7 +254,7 @@ def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
 @pytest.mark.exhaustive_cases("strips")
 @pytest.mark.parametrize("kernel", ("strips", "products"))
 def test_derivatives_are_those_of_finite_differences(kernel):
-    """Of the exponential sums, in queries, tokens, values and masses at once."""
+    """The exponential sums are differentiated in queries, tokens, values and masses at once."""
     summation, (d, k) = KERNELS[kernel]
     queries, tokens, values, masses = data_of(33, d, k)
     packed = jnp.asarray(np.concatenate([queries, tokens, values, np.asarray(masses)[:, None] + 1], axis=1), float)
@@ -270,7 +270,7 @@ def test_derivatives_are_those_of_finite_differences(kernel):
 @pytest.mark.exhaustive_cases("Blocked(block_rows=7, block_columns=10)")
 @pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(7, 10), cjx.Blocked(33, 33)), ids=repr)
 def test_second_derivatives_are_those_of_differences(summation):
-    """Reverse over reverse, through loops and checkpoints, which forget rules for derivatives."""
+    """Reverse over reverse mode is right through loops and checkpoints, which may forget rules for derivatives."""
     queries, tokens, values, masses = data_of(33, *FEW)
     away = 0.1 * jnp.asarray(np.random.default_rng(8).normal(size=queries.shape))
 
@@ -347,7 +347,7 @@ def test_a_hundred_thousand_tokens_fit_into_200_megabytes(mask, which):
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason=WORKSPACE)
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
 def test_blocked_never_holds_every_pair(mask):
-    """Forwards and backwards: well under n x n numbers, and a few blocks at most beside what grows as n."""
+    """Memory forwards and backwards is far below n x n numbers: a few blocks, and arrays that grow as n."""
     n, blocked = 4096, cjx.Blocked(128, 256)
     for fn in (average(blocked, mask), gradient(blocked, mask)):
         used = temporary_bytes(fn, shapes(n, jnp.float64))

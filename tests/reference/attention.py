@@ -6,32 +6,32 @@ import numpy as np
 
 
 def full(i, j):
-    """Everyone may attend to everyone."""
+    """Every token may attend to every token."""
     return True
 
 
 def causal(i, j):
-    """To oneself and to one's predecessors."""
+    """Each token may attend to itself and to earlier tokens."""
     return j <= i
 
 
 def window(width):
-    """To those fewer than `width` places away."""
+    """Each token may attend to the tokens fewer than `width` places away."""
     return lambda i, j: abs(i - j) < width
 
 
 def causal_window(width):
-    """To oneself and to the `width` - 1 predecessors."""
+    """Each token may attend to itself and to the `width` - 1 tokens before it."""
     return lambda i, j: 0 <= i - j < width
 
 
 def sink(width, kept):
-    """To oneself, the `width` - 1 predecessors, and those of the first `kept` that are predecessors too."""
+    """Each token may attend to itself, the `width` - 1 tokens before it, and earlier tokens among the first `kept`."""
     return lambda i, j: j <= i and (i - j < width or j < kept)
 
 
 def permitted(matrix):
-    """To those that a matrix names."""
+    """Each token may attend to the tokens that a matrix permits."""
     return lambda i, j: bool(matrix[i][j])
 
 
@@ -50,7 +50,7 @@ def scores(x, form=None):
 
 
 def weights(x, form, allowed, masses, row):
-    """`row(scores, masses)` of the tokens with mass that each token may attend to, and zeros for all other tokens."""
+    """The weights `row(scores, masses)` of the tokens with mass to which a token may attend; other weights are zero."""
     n, score = x.shape[0], scores(x, form)
     mass = [1.0] * n if masses is None else [float(m) for m in masses]
     out = np.zeros((n, n))
@@ -128,7 +128,7 @@ def cosine_weights(x, beta, form=None, allowed=full, masses=None):
 
 
 def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000):
-    """Sinkhorn's iteration as it is written: rows and columns are scaled in turn, in logarithms, many times."""
+    """Sinkhorn's iteration: rows and columns are scaled in turn, in logarithms, until they no longer change."""
     n, score = x.shape[0], scores(x, form)
     mass = [1.0 / n] * n if masses is None else [float(m) / math.fsum(map(float, masses)) for m in masses]
     seen = [[j for j in range(n) if allowed(i, j) and mass[j] > 0] for i in range(n)]
@@ -171,7 +171,7 @@ def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
 
 
 def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
-    """m_j over the mass of the maximisers of s_ik, for the j among them; a score within `slack` is a maximiser."""
+    """m_j over the mass of the maximisers of s_ik if j is a maximiser; scores within `slack` of the largest are."""
     row = lambda score, mass: shares([m * (s >= max(score) - slack) for s, m in zip(score, mass, strict=True)])
     return weights(x, form, allowed, masses, row)
 

@@ -8,7 +8,7 @@ from tests.reference import attention, fields
 
 
 def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0, permitted=None):
-    """The velocities of tokens on the sphere, (n, d), one pair after the other, over the `permitted` pairs."""
+    """The velocities of tokens on the sphere, (n, d), summed pair by pair over the `permitted` pairs."""
     allowed = attention.causal if causal else attention.full if permitted is None else attention.permitted(permitted)
     if normalised:
         weights = attention.softmax_weights(x, beta, form, allowed, masses)
@@ -18,7 +18,7 @@ def velocity(x, beta, *, form=None, value=None, masses=None, causal=False, norma
 
 
 def fast_velocity(x, beta, *, form=None, value=None, masses=None, causal=False, normalised=True, offset=0.0):
-    """`velocity` without loops, for runs; a test holds it against the loops."""
+    """`velocity` without loops, for runs; a test compares it with the loops."""
     n, d = x.shape
     form, value = np.eye(d) if form is None else form, np.eye(d) if value is None else value
     seen = np.tile(np.ones(n) if masses is None else masses, (n, 1))
@@ -30,7 +30,7 @@ def fast_velocity(x, beta, *, form=None, value=None, masses=None, causal=False, 
 
 
 def mergers(x0, beta, t_end, tolerance, **options):
-    """Times and pairs of components that come to the tolerance, and the tokens as a function of time."""
+    """Times and pairs of components that come within the tolerance, and the tokens as a function of time."""
     n, d = x0.shape
     close = lambda flat: flat.reshape(n, d) / np.linalg.norm(flat.reshape(n, d), axis=1)[:, None]
     rate = lambda t, flat: fast_velocity(close(flat), beta, **options).reshape(-1)
@@ -65,7 +65,7 @@ def least_distance(x0, beta, i, j, times, **options):
 
 
 def _first_touch(gap, ts, gaps, tolerance):
-    """When a gap first closes, at the times or between two of them, where tokens part again; None if it never does."""
+    """The first time at which a gap closes, at `ts` or between, where tokens part again; None if there is none."""
     for k, now in enumerate(gaps):
         end = ts[k]
         if 0 < k < len(ts) - 1 and 0 < now < 0.2 * tolerance and gaps[k - 1] > now <= gaps[k + 1]:
@@ -96,8 +96,8 @@ def two_cluster_time(c0, c1, beta, m1, m2):
 def log_time_of_two(angle, tolerance, beta, *, normalised=True, causal=False, offset=0.0):
     """The logarithm of the time that two tokens of one mass take from an angle to a chordal distance, by quadrature.
 
-    Along the angle u its rate is sin u times e^(beta cos u - offset), of which softmax divides by both weights, the
-    other attention by two, and causal attention moves one of the two tokens.
+    The rate of the angle u is sin u times e^(beta cos u - offset), for each token that moves. Softmax divides the rate
+    by the sum of both weights, unnormalised attention by two; under the causal mask one of the two tokens moves.
     """
 
     def log_slowness(u):

@@ -5,7 +5,7 @@ from scipy.special import sph_harm_y
 
 
 def circle_points(count):
-    """Equal cells: points (count, 2), and the share of each."""
+    """Midpoints of equal cells, (count, 2), and the share of each cell."""
     angles = 2 * np.pi * (np.arange(count) + 0.5) / count
     return np.stack([np.cos(angles), np.sin(angles)], 1), np.full(count, 1 / count)
 
@@ -33,12 +33,12 @@ def harmonic(x, l, column):
         return 0.0
     value = sph_harm_y(l, m, np.arccos(np.clip(x[2], -1, 1)), np.arctan2(x[1], x[0]))
     part = value.imag if sine else value.real
-    # SciPy has Condon and Shortley's phase, and integrals over the area.
+    # SciPy's harmonics have Condon and Shortley's phase, and are normalised by the area.
     return float((-1) ** m * np.sqrt(4 * np.pi) * (1 if m == 0 else np.sqrt(2)) * part)
 
 
 def velocity(x, masses, beta, value=None, form=None, softmax=True, offset=0.0):
-    """The velocity of each point among points of these masses, of sum one."""
+    """The velocity of each point among points with these masses, whose sum is one."""
     n, d = x.shape
     value, form = (np.eye(d) if matrix is None else matrix for matrix in (value, form))
     out = np.zeros((n, d))

@@ -6,7 +6,7 @@ from tests.reference import attention, fields
 
 
 def heun(x0, ts, steps, beta, form, value):
-    """The tokens at each of `ts`, (T, n, d), on the sphere, with so many steps between two of them."""
+    """The tokens at each of `ts`, (T, n, d), on the sphere, with `steps` steps between two times."""
     weigh = lambda points: attention.softmax_weights(points, beta, form)
     speed = lambda points: fields.velocity(points, weigh, value)
     x, saved = np.array(x0), [np.array(x0)]

@@ -8,7 +8,7 @@ import scipy.linalg
 
 
 def unit(vector):
-    """A vector divided by its length."""
+    """A vector divided by its norm."""
     return vector / math.sqrt(math.fsum(float(v) ** 2 for v in vector))
 
 
@@ -49,9 +49,9 @@ def heads(x, weights, values, sphere=True):
 def factored_heads(
     x, betas, query, key, value, output, allowed, masses=None, bias=None, angles=None, normalise=True, sphere=True
 ):
-    """The same of heads in factors, token by token; `angles` (n, k/2) turn the pairs (a, a + k/2) of queries and keys.
+    """`heads` for heads in factors, token by token; `angles` (n, k/2) turn the pairs (a, a + k/2) of queries and keys.
 
-    A token that may attend to no mass gets nothing.
+    A token that may attend to no mass has no velocity.
     """
     n, d = x.shape
     points = np.array([unit(row) for row in x]) if sphere else np.array(x)
@@ -63,7 +63,7 @@ def factored_heads(
         def turned(row, i, half=half):
             if angles is None:
                 return row
-            # As complex numbers: another way to turn than that of the package.
+            # Complex numbers turn pairs in another way than the package does.
             pairs = [complex(row[a], row[a + half]) * cmath.exp(1j * angles[i][a]) for a in range(half)]
             return np.array([pair.real for pair in pairs] + [pair.imag for pair in pairs])
 
@@ -110,10 +110,10 @@ def rescaled(t, z, weights, value):
 
 
 def rescaled_symmetric(t, z, value, beta):
-    """The same for a symmetric V and softmax attention, at any t: scores are compared as logarithms.
+    """`rescaled` for a symmetric V and softmax attention, at any t: scores are scaled so that none overflows.
 
-    <e^{tV} z_i, e^{tV} z_j> = sum_k e^{2 t lambda_k} c_ik c_jk in the eigenbasis; all of it is divided by the largest
-    e^{2 t lambda_k}, whose size is put back into the differences of scores, where it overflows to infinity.
+    <e^{tV} z_i, e^{tV} z_j> = sum_k e^{2 t lambda_k} c_ik c_jk in the eigenbasis; scores are divided by the largest
+    e^{2 t lambda_k}, by which the differences of scores are multiplied again, capped at e^700.
     """
     n, d = z.shape
     lambdas, basis = np.linalg.eigh(value)
@@ -139,10 +139,10 @@ def layers(x, field, step, depth, sphere=True):
 
 
 def block_of_decoder(x, scale, query, key, value, output, heads, shared, allowed, radius, beta=1.0, turn=None):
-    """P_x of what the attention of a pre-norm block, without biases, writes onto tokens of length `radius`, over that.
+    """P_x of the update by the attention of a pre-norm block without biases, of tokens of norm `radius`, over `radius`.
 
-    Weights are those of PyTorch, (out, in); the norm makes sqrt(d) `scale` x / |x| of a token; `shared` heads of keys
-    and values serve as many of queries in a row; `turn` rotates rows of queries and keys at their places.
+    Weights have the shape of PyTorch's, (out, in); the norm maps a token x to sqrt(d) `scale` x / |x|; each of the
+    `shared` heads of keys and values serves consecutive heads of queries; `turn` rotates rows of queries and keys.
     """
     n, d = x.shape
     points = np.array([unit(row) for row in x])
@@ -165,7 +165,7 @@ def block_of_decoder(x, scale, query, key, value, output, heads, shared, allowed
 
 
 def euler(x, velocity, times, step):
-    """x at each of `times`, by x + step velocity(t, x), then x / |x|."""
+    """x at each of `times`, by Euler steps x + step velocity(t, x), each followed by x / |x|."""
     x, saved, count = np.array([unit(row) for row in x]), [], 0
     for time in times:
         while count * step < time - step / 2:

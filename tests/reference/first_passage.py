@@ -17,13 +17,13 @@ def step(x, weights, h):
 
 
 def spread(x):
-    """The largest distance from the mean."""
+    """The largest distance of a token from the mean."""
     mean = [math.fsum(column) / len(x) for column in x.T]
     return max(math.dist(row, mean) for row in x)
 
 
 def first_passage(x, weights, radius, until, h):
-    """The time, and whether the tokens came within the radius by `until`, a multiple of h."""
+    """The time, and True if the tokens come within the radius by `until`, a multiple of h."""
     t, x = 0.0, np.array([unit(row) for row in x])
     if spread(x) <= radius:
         return 0.0, True

@@ -28,7 +28,7 @@ def inner(y, z):
 
 
 def attended(z, form=None, masses=None, allowed=lambda i, j: True):
-    """C_i of each token, as a set."""
+    """For each token i the set C_i of the tokens to which it attends."""
     out = []
     for i in range(len(z)):
         query = image(form, z[i])
@@ -39,7 +39,7 @@ def attended(z, form=None, masses=None, allowed=lambda i, j: True):
 
 
 def layer(z, alpha, form=None, masses=None, allowed=lambda i, j: True):
-    """Each token after the share alpha / (1 + alpha) of its way to the mean over C_i; padding stays."""
+    """Moves each token by the share alpha / (1 + alpha) of its way to the mean over C_i; padding does not move."""
     share = Fraction(alpha) / (1 + Fraction(alpha))
     mass = [Fraction(1)] * len(z) if masses is None else [Fraction(float(m)) for m in masses]
     out = []
@@ -93,7 +93,7 @@ def corners(points):
 
 
 def inside(point, points):
-    """Whether a point is in the interior of the convex hull of points of the plane."""
+    """True if a point is in the interior of the convex hull of points of the plane."""
     around = corners(points)
     if len(around) < 3:
         return False

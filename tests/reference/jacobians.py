@@ -1,4 +1,4 @@
-"""The linearised flow as the product rule writes it: plain loops over pairs of tokens, in double precision."""
+"""The linearised flow by the product rule: plain loops over pairs of tokens, in double precision."""
 
 import math
 
@@ -8,8 +8,8 @@ import numpy as np
 def jacobian(x, weights, beta, form=None, value=None, *, normalised=True, sphere=True):
     """The derivative of each velocity by each token, (n, d, n, d), on the sphere between tangent spaces.
 
-    `weights` are those of the points at which the field is linearised. On the sphere the derivative of P_x a by x, made
-    tangent, is P_x da - <x, a> dx.
+    `weights` are the attention of the points at which the field is linearised. On the sphere the derivative of P_x a by
+    x, made tangent, is P_x da - <x, a> dx.
     """
     n, d = x.shape
     points = np.array([row / math.sqrt(math.fsum(row**2)) for row in x]) if sphere else np.array(x)
@@ -21,7 +21,7 @@ def jacobian(x, weights, beta, form=None, value=None, *, normalised=True, sphere
             average += weights[i, j] * points[j]
         for j in range(n):
             centred = points[j] - average if normalised else points[j]
-            # The token j itself, its score by the key, and the score by the query of token i.
+            # The derivatives by token j as a value, by token j as a key, and by token i as a query.
             out[i, :, j, :] += weights[i, j] * np.eye(d)
             out[i, :, j, :] += beta * weights[i, j] * np.outer(centred, form.T @ points[i])
             out[i, :, i, :] += beta * weights[i, j] * np.outer(centred, form @ points[j])

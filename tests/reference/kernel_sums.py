@@ -15,7 +15,7 @@ def kernel_sums(queries, tokens, masses):
 
 
 def kernel_sums_gradient(queries, tokens, masses, by_normaliser, by_total):
-    """What a loss with these derivatives by the two sums has by queries, tokens and masses."""
+    """Derivatives by queries, tokens and masses of a loss with these derivatives by the two sums."""
     to_queries, to_tokens, to_masses = np.zeros(queries.shape), np.zeros(tokens.shape), np.zeros(len(tokens))
     for i, query in enumerate(queries):
         for j, (token, mass) in enumerate(zip(tokens, masses, strict=True)):

@@ -1,4 +1,4 @@
-"""Where tokens end, by plain loops: the set S of 2305.05465, hulls, Boolean rows, shapes on the sphere."""
+"""Limits of tokens, by plain loops: the set S of 2305.05465, hulls, Boolean rows, shapes on the sphere."""
 
 import math
 
@@ -9,9 +9,9 @@ from tests.reference.observables import labels
 
 
 def residuals(z, dual, form, present=None):
-    """For each token the distance of c = dual z from the origin, or below its face, over the longest c.
+    """For each token the distance of c = dual z from the origin, or from its face if less, over the largest |c|.
 
-    `form` is that of the coordinates c; a token is below its face by max_j <B^T c_i, c_j - c_i> / |B^T c_i|.
+    `form` acts on the coordinates c; the distance from the face is max_j <B^T c_i, c_j - c_i> / |B^T c_i|.
     """
     n = len(z)
     present = range(n) if present is None else present
@@ -33,9 +33,9 @@ def residuals(z, dual, form, present=None):
 
 
 def boolean_rows(z, t, value=1.0, form=1.0):
-    """How far each row of the attention of x = e^{tV} z is from having all its weight at one end, and the attention.
+    """The weight that each row of the attention of x = e^{tV} z does not give to one end, and the attention.
 
-    Tokens that only rounding tells apart are at one place.
+    Tokens that differ by rounding alone are at one place.
     """
     same = 2e-15 * max(abs(place) for place in z)
     n = len(z)
@@ -51,5 +51,5 @@ def boolean_rows(z, t, value=1.0, form=1.0):
 
 
 def components(x, radius):
-    """The connected components at a radius, each token's number by first members."""
+    """The number of each token's connected component at a radius; components are numbered by first members."""
     return np.unique(labels(x, radius), return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Layers of ALBERT, BERT, T5, GPT-2 and Llama, word by word and number by number, from tensors in PyTorch's names."""
+"""Layers of ALBERT, BERT, T5, GPT-2 and Llama, word by word and number by number, from tensors named as in PyTorch."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def linear(x, weight, bias=None):
-    """Each row of x through a map whose outputs are the rows of `weight`."""
+    """The products of each row of x with the rows of `weight`, plus the bias."""
     out = np.zeros((len(x), len(weight)))
     for i in range(len(x)):
         for a in range(len(weight)):
@@ -45,9 +45,9 @@ def act(name, v):
 
 
 def attention(query, key, value, heads, scale, word, bias=None, back=None):
-    """The values that each word attends to, heads side by side, and the weights; a padding's row is zero.
+    """The mean values of each word's attention, heads side by side, and the weights; rows of padding are zero.
 
-    `back` is how many tokens it sees, itself the last; without it all, those behind it as well.
+    A word sees `back` tokens, of which it is the last itself; without `back` it sees all, also later ones.
     """
     n, size = len(query), query.shape[1] // heads
     out, weights = np.zeros((n, heads * size)), np.zeros((heads, n, n))
@@ -87,7 +87,7 @@ def albert_layer(x, tensors, prefix, heads, word, activation, eps):
 
 
 def t5_bucket(distance, buckets, furthest):
-    """Which bucket holds the distance from the attending token to the attended one; whole numbers only."""
+    """The bucket of the distance from the attending token to the attended token, by whole numbers only."""
     half = buckets // 2
     first = half // 2
     side, r = (half if distance > 0 else 0), abs(distance)
@@ -102,7 +102,7 @@ def t5_bucket(distance, buckets, furthest):
 
 
 def t5_bias(n, table, buckets, furthest):
-    """(heads, n, n)."""
+    """The bias of each head for each pair of places, (heads, n, n)."""
     heads = len(table[0])
     return [
         [[float(table[t5_bucket(j - i, buckets, furthest)][h]) for j in range(n)] for i in range(n)]
@@ -111,7 +111,7 @@ def t5_bias(n, table, buckets, furthest):
 
 
 def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, normed=True):
-    """x after one block, and its attention, (heads, n, n); without its norms if it is not `normed`."""
+    """x after one block, and its attention, (heads, n, n); the norms are left out unless it is `normed`."""
     get = lambda name: tensors[f"{prefix}{name}.weight"]
     norm = lambda x, name: rms_norm(x, get(name), eps) if normed else x
     y = norm(x, "layer.0.layer_norm")
@@ -128,7 +128,7 @@ def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, norm
 
 
 def llama_frequency(a, size, rope):
-    """By how much pair a of the entries of a head turns from one place to the next."""
+    """The angle by which pair a of the entries of a head turns from one place to the next."""
     frequency = rope["rope_theta"] ** (-2 * a / size)
     if rope["rope_type"] == "linear":
         return frequency / rope["factor"]
@@ -146,7 +146,7 @@ def llama_frequency(a, size, rope):
 
 
 def rotated(x, size, rope):
-    """Each row of x, heads of this size side by side, turned by its place."""
+    """Turns each row of x, heads of this size side by side, by its place."""
     out, half = np.zeros(x.shape), size // 2
     for i, row in enumerate(x):
         for first in range(0, len(row), size):
@@ -158,7 +158,7 @@ def rotated(x, size, rope):
 
 
 def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation, eps):
-    """x after one block, and its attention, (heads, n, n); each word sees `back` words, itself the last."""
+    """x after one block, and its attention, (heads, n, n); each word sees `back` words, of which it is the last."""
 
     def map_(name, y):
         return linear(y, tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias"))
@@ -167,7 +167,7 @@ def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation,
     query, key, value = (map_(f"self_attn.{name}_proj", y) for name in "qkv")
     size = query.shape[1] // heads
     query, key = rotated(query, size, rope), rotated(key, size, rope)
-    # Each head of keys and values serves as many heads of queries in a row.
+    # Each head of keys and values serves the same number of consecutive heads of queries.
     columns = [h // (heads // shared) * size + a for h in range(heads) for a in range(size)]
     out, weights = attention(query, key[:, columns], value[:, columns], heads, size**-0.5, word, back=back)
     x = x + map_("self_attn.o_proj", out)
@@ -193,7 +193,7 @@ def bert_layer(x, tensors, prefix, heads, word, activation, eps):
 
 
 def gpt2_block(x, tensors, prefix, heads, word, activation, eps, scale):
-    """x after one block, and its attention, (heads, n, n); `scale` is what the scores are multiplied by."""
+    """x after one block, and its attention, (heads, n, n); the scores are multiplied by `scale`."""
 
     def map_(name, y):  # the inputs are the rows of these weights
         return linear(y, tensors[f"{prefix}{name}.weight"].T, tensors[f"{prefix}{name}.bias"])

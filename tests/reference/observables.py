@@ -69,7 +69,7 @@ def close_pairs_fraction(x, cosine):
 
 
 def labels(x, radius):
-    """Connected components by a walk over the graph, named by the first member."""
+    """Connected components by a walk over the graph; each token has the number of the first member."""
     n, out = x.shape[0], [-1] * x.shape[0]
     for first in range(n):
         if out[first] >= 0:
@@ -131,7 +131,7 @@ def neural_collapse(features, labels, weights, bias):
         own = [h - means[k] for h, c in zip(features, labels, strict=True) if c == k]
         within += sum(np.outer(h, h) for h in own) / len(own) / classes
         between += np.outer(means[k] - middle, means[k] - middle) / classes
-    # Of rank C - 1 at most; what rounding leaves is cut.
+    # The rank is at most C - 1; singular values that rounding leaves are cut.
     variability = np.trace(within @ np.linalg.pinv(between, rcond=1e-12)) / classes
     spread = lambda rows: np.std([np.linalg.norm(row) for row in rows]) / np.mean([np.linalg.norm(row) for row in rows])
     centred = np.array([mean - middle for mean in means])

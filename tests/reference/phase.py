@@ -12,7 +12,7 @@ def pull(x, beta, query_key, value, unnormalised):
 
 
 def normalised_euler(x, beta, steps, dt, query_key=None, value=None, unnormalised=False):
-    """The state after so many steps; the step of unnormalised attention is cut down as published."""
+    """The state after `steps` steps; the step of unnormalised attention is reduced as published."""
     eye = np.eye(x.shape[1])
     query_key, value = (eye if matrix is None else matrix for matrix in (query_key, value))
     if unnormalised:
@@ -30,7 +30,7 @@ def close_pairs(x, cosine=0.999):
 
 
 def gram_rank(x, threshold=1e-3):
-    """How many eigenvalues of the matrix of inner products exceed `threshold`."""
+    """The number of eigenvalues of the matrix of inner products that exceed `threshold`."""
     return int(np.sum(np.linalg.eigvals(x @ x.T).real > threshold))
 
 

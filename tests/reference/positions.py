@@ -17,7 +17,7 @@ def table(values):
 
 
 def turn(frequencies):
-    """The token of place i, coordinates 2a and 2a + 1 turned by i theta_a."""
+    """A function that turns coordinates 2a and 2a + 1 of the token at place i by i theta_a."""
 
     def at(token, i):
         out = [float(c) for c in token]

@@ -1,4 +1,4 @@
-"""What the probes measure of one text, pair by pair; padding is looked up in a list of words, never multiplied away."""
+"""Statistics of the probes for one text, pair by pair; loops run over lists of words, which hold no padding."""
 
 import math
 
@@ -39,7 +39,7 @@ def similarity(x, mask, edges, near, probabilities):
 
 
 def components(unit, near):
-    """How many there are if words with a cosine of at least `near` are joined; by flooding."""
+    """The number of components if words with a cosine of at least `near` are joined, by flooding."""
     left, found = set(range(len(unit))), 0
     while left:
         found, queue = found + 1, [left.pop()]
@@ -59,8 +59,8 @@ def average(values):
 
 
 def correlation(maps, mask, allowed=None):
-    """The correlation of each pair of maps, (heads, n, n), over pairs of words that are allowed, each row less its
-    mean; without `allowed` all are, and it is Pearson's."""
+    """The correlation of each pair of maps, (heads, n, n), over the allowed pairs of words, each row less its mean;
+    without `allowed` Pearson's correlation over all pairs of words."""
     seen = words(mask)
     if allowed is None:
         flat = [[m[i][j] for i in seen for j in seen] for m in maps]
@@ -89,7 +89,7 @@ def uniform(n, causal):
 
 
 def first_against_others(x, mask):
-    """The first word against the others, one pair after the other."""
+    """Compares the first word with the others, one pair after the other."""
     seen = words(mask)
     first, others = seen[0], seen[1:]
     cosine = lambda i, j: float(x[i] @ x[j]) / (np.linalg.norm(x[i]) * np.linalg.norm(x[j]))
@@ -107,7 +107,7 @@ def first_against_others(x, mask):
 
 
 def place_mass(weights, mask, target, separator):
-    """The mean weight that words but the first give to a place, or to the other words that are a separator."""
+    """The mean weight that words after the first give to a place, or to the other words that are separators."""
     seen, total = words(mask), 0.0
     for k, i in enumerate(seen[1:], 1):
         for m, j in enumerate(seen):

@@ -1,8 +1,7 @@
 """Rosenbrock methods by the book: rooted trees, conditions of order, the stability function, and one step.
 
-Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.7, in its own coefficients alpha, gamma and b,
-not those of the form that the package computes with: the conditions hold for no numbers but those of a method of that
-order.
+Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.7, with the book's coefficients alpha, gamma
+and b; the package computes with a transformed method. The conditions hold only for a method of the order.
 """
 
 import math
@@ -19,14 +18,14 @@ class Method(NamedTuple):
     gamma: np.ndarray
     times: np.ndarray
     by_time: np.ndarray
-    # Of the step, of the embedded method, and the polynomials of degree 4 of the interpolant, (8, 5).
+    # Weights of the step and of the embedded method, and the polynomials of degree 4 of the interpolant, (8, 5).
     b: np.ndarray
     embedded: np.ndarray
     dense: np.ndarray
 
 
 def method_of(gamma, stages, coupling, times, by_time, weights, dense):
-    """From the form without products with J: k are there u = Gamma k, with C = 1 / gamma - Gamma^{-1}."""
+    """The method of a form without products by J, whose stages are u = Gamma k, with C = 1 / gamma - Gamma^{-1}."""
     square = lambda rows: np.array([[*row, *[0.0] * (8 - len(row))] for row in rows])
     full = np.linalg.inv(np.eye(8) / gamma - square(coupling))
     weights = np.array(weights)
@@ -66,12 +65,12 @@ def size(tree):
 
 
 def density(tree):
-    """gamma(t): the number of nodes times those of the branches."""
+    """gamma(t): the number of nodes times the gamma of each branch."""
     return size(tree) * math.prod(map(density, tree))
 
 
 def elementary(method, tree):
-    """Phi_i(t): the sum over a single branch is with alpha + gamma, that over each of several with alpha."""
+    """Phi_i(t): a single branch is summed with alpha + gamma, each of several branches with alpha."""
     matrix = method.alpha + method.gamma if len(tree) == 1 else method.alpha
     result = np.ones(8)
     for branch in tree:
@@ -80,7 +79,7 @@ def elementary(method, tree):
 
 
 def residuals(method):
-    """What is zero for a stiffly accurate method of order 5, with an embedded one and an interpolant of order 4."""
+    """Residuals, zero for a stiffly accurate method of order 5, with embedded method and interpolant of order 4."""
     found = {
         "times": method.alpha.sum(axis=1) - method.times,
         "derivative by time": method.gamma.sum(axis=1) - method.by_time,

@@ -1,10 +1,10 @@
-"""The sentiment classifier in plain loops over reviews, heads, layers, words and the words that they may follow."""
+"""The sentiment classifier in plain loops over reviews, heads, layers, words and the words that a word may follow."""
 
 import numpy as np
 
 
 def followed(z, form, present):
-    """The word that each word follows: the first of those with the largest score."""
+    """For each word the word that it follows: the first with the largest score."""
     out = []
     for i in range(len(z)):
         query = z[i] if form is None else form @ z[i]
@@ -14,7 +14,7 @@ def followed(z, form, present):
 
 
 def walk(z, alpha, form, present, depth):
-    """The words before the first layer and after each, and who followed whom in each."""
+    """The words before the first layer and after each layer, and the word that each word follows in each layer."""
     layers, choices = [np.array(z)], []
     for _ in range(depth):
         z, chosen = layers[-1], followed(layers[-1], form, present)
@@ -46,9 +46,8 @@ def logit(embedding, w, v, alpha, forms, depth, ids, counts):
 
 
 def released_logits(weights, ids):
-    """The published forward pass of 2407.01602: softmax attention at its temperature over all positions, padding
-    among them, and the mean over all of them. In float64, one review at a time.
-    """
+    """The published forward pass of 2407.01602 in float64, one review at a time: softmax attention at the model's
+    temperature over all positions, padding included, and the mean over all positions."""
     E, w = weights["E"].astype(np.float64), weights["w"].astype(np.float64).reshape(-1)
     v, alpha, tau = (float(np.squeeze(weights[name])) for name in ("v", "alpha", "temperature"))
     out = []
@@ -63,9 +62,9 @@ def released_logits(weights, ids):
 
 
 def leading(z, alpha, present, depth):
-    """The first layer at which each word scores itself above every other one by more than rounding; -1 for none.
+    """The first layer at which a word's score of itself exceeds all others by more than rounding; -1 if none.
 
-    A word that has come within a millionth of a leader, relative to its length, has merged with it.
+    A word within a millionth of a leader, relative to the leader's norm, has merged with it and is no leader.
     """
     layers, _ = walk(z, alpha, None, present, depth)
     first = [-1] * len(z)

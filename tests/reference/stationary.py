@@ -4,7 +4,7 @@ import numpy as np
 
 
 def pair_mean(z, other, beta, d, count=400):
-    """The mean of e^(beta <x, y>) over y of this height, x at height z."""
+    """The mean of e^(beta <x, y>) over y at height `other`, for x at height z."""
     heights = np.sqrt(1 - z * z) * np.sqrt(1 - other * other)
     if d == 2:
         return np.mean([np.exp(beta * (z * other + sign * heights)) for sign in (1, -1)])
@@ -15,7 +15,7 @@ def pair_mean(z, other, beta, d, count=400):
 
 
 def stationary_density(z, shares, density, beta, temperature, d, softmax):
-    """What a density at these heights, cells of these shares, must be to stand still: e^(potential / T) of itself."""
+    """The density e^(potential / T) of a density at these heights; a stationary density equals its own."""
     potential = []
     for height in z:
         total = 0.0

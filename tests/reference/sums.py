@@ -1,8 +1,8 @@
 """Averages of attention and their derivatives, row by row, in double precision.
 
-`seen(i)` are the tokens that row i may attend to, as a boolean vector. A token without mass adds nothing, and its
-derivatives are the one-sided ones by its mass alone; a row that sees no mass has none. Each function gives what it
-computes and the derivatives of sum_i <c_i, average_i> (and of c'_i log Z_i) by queries, tokens, values and masses.
+`seen(i)` marks the tokens to which row i may attend, as a boolean vector. A token without mass adds nothing and has
+one-sided derivatives by its mass alone; a row that sees no mass has no derivatives. Each function returns its result
+and the derivatives of sum_i <c_i, average_i> (and of c'_i log Z_i) by queries, tokens, values and masses.
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def unnormalised(queries, tokens, values, masses, seen, by_mean, offset=0.0):
 def hardmax(queries, tokens, values, masses, seen, by_mean, tolerance, rounding):
     """The mean over the tokens whose score is within tolerance |q_i| max_j |y_j| of the largest; flat in the scores.
 
-    Also which rows are `unsure`: a score is so near the bound that rounding by `rounding` |q_i| max_j |y_j| decides.
+    Also returns the rows that are `unsure`: rounding by `rounding` |q_i| max_j |y_j| decides about a score.
     """
     n, k = values.shape
     mean, unsure = np.zeros((n, k)), np.zeros(n, bool)
@@ -71,12 +71,12 @@ def hardmax(queries, tokens, values, masses, seen, by_mean, tolerance, rounding)
 
 
 def nothing(*arrays):
-    """Zeros like each."""
+    """Zeros of the shape of each array."""
     return [np.zeros(np.shape(a)) for a in arrays]
 
 
 def add(owed, i, j, queries, tokens, by_score, share, by_mean, by_mass):
-    """Row i's part of the derivatives, of the tokens numbered j."""
+    """Adds the part of row i, with the tokens numbered j, to the derivatives."""
     to_queries, to_tokens, to_values, to_masses = owed
     to_queries[i] += by_score @ tokens[j]
     to_tokens[j] += np.outer(by_score, queries[i])

@@ -59,7 +59,7 @@ def negated(text, scope):
 
 
 def recipe_ngrams(text, scope, n):
-    """The same, clause by clause, each word followed by the runs of at most n words that end with it."""
+    """The words of `recipe` clause by clause, each followed by the runs of at most n words that end with it."""
     marked, clauses, clause = with_not(without_tags(text, " . ")), [], ""
     for character in marked + ".":
         if character in '.,;:!?()"':
@@ -77,7 +77,7 @@ def recipe_ngrams(text, scope, n):
 
 
 def published(text):
-    """The published pipeline without its lemmatiser; `text` without links."""
+    """The published pipeline without its lemmatiser; `text` must have no links."""
     plain = ""
     for character in without_tags(text, ""):
         if character in LETTERS or character.isspace():

@@ -1,4 +1,4 @@
-"""The Transformer block of Appendix A.1 as it is written: loops over tokens, heads and entries, in double precision."""
+"""The Transformer block of Appendix A.1: loops over tokens, heads and entries, in double precision."""
 
 import math
 
@@ -38,8 +38,8 @@ def turned(vector, place, base):
 
 
 def heads(x, query, key, value, output, beta, allowed, relative=None, base=None):
-    """The weights (h, n, n) and what each head adds (h, n, d); `relative` is m and the two tables of vectors, `base`
-    that of rotary positions."""
+    """The weights (h, n, n) and the update of each head (h, n, d); `relative` is m and two tables of vectors, `base`
+    the base of rotary positions."""
     n, count = len(x), len(query)
     weights, updates = np.zeros((count, n, n)), np.zeros((count, n, x.shape[1]))
     for h in range(count):
@@ -89,7 +89,7 @@ def block(x, where, attention, forward, norms, epsilon):
 
 
 def sinusoid(position, d):
-    """PE of one position."""
+    """The sinusoidal encoding PE of one position."""
     out = []
     for index in range(d):
         angle = position / 10000 ** (2 * (index // 2) / d)
@@ -98,7 +98,7 @@ def sinusoid(position, d):
 
 
 def mean_cosine_and_near(tokens, present):
-    """Over all ordered pairs of different tokens that are there: the mean cosine, and the share above 0.9."""
+    """The mean cosine of all ordered pairs of different tokens that are present, and the share above 0.9."""
     cosines = []
     for i, x in enumerate(tokens):
         for j, y in enumerate(tokens):
@@ -108,7 +108,7 @@ def mean_cosine_and_near(tokens, present):
 
 
 def sink_beyond_uniform(weights, present, allowed):
-    """The mean over the other tokens of their weight on the first, less one over the number they may attend to."""
+    """The mean weight of the other tokens on the first, less one over the number of tokens they may attend to."""
     beyond = []
     for i in range(1, len(weights)):
         if present[i]:
@@ -118,7 +118,7 @@ def sink_beyond_uniform(weights, present, allowed):
 
 
 def next_word_loss(logits, ids, present):
-    """Nats for each next word that is there, and the share of them that is the likeliest."""
+    """The mean loss in nats of the next words that are present, and the share of them that is the likeliest."""
     losses, right = [], []
     for place in range(len(ids) - 1):
         if present[place] and present[place + 1]:

@@ -11,7 +11,7 @@ from tests.sentiment_data import reviews_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = tuple(f"{a}{b}q" for a in LETTERS for b in LETTERS)
-VOCABULARY = Vocabulary(WORDS[:400], (5,) * 400)  # of the words of the texts, some are not known
+VOCABULARY = Vocabulary(WORDS[:400], (5,) * 400)  # some words of the texts are not known
 
 
 def random_reviews(seed, count, longest):

@@ -1,4 +1,4 @@
-"""Explanations: the leaders are the leaders, each word ends at one of them, and the parts add up to the logit."""
+"""Explanations: leaders fit their definition, each word ends at one leader, and the parts add up to the logit."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_every_word_ends_at_one_leader_and_near_it(heads):
 
 @pytest.mark.exhaustive
 def test_a_form_without_leaders_is_explained_without():
-    """With A = -1 a word attends to what is opposite to it: it never leads, and the rest is said all the same."""
+    """With A = -1 a word attends to opposite words: no word leads, and the rest of the explanation remains."""
     found = explain(fitted_by_hand(A=-np.eye(2)), TEXT)
     assert found.leaders == () and len(found.words) > 10
     assert found.contributions.sum() + 0.125 == pytest.approx(found.logit)
@@ -66,7 +66,7 @@ def test_many_say_the_same_as_one():
 @pytest.mark.exhaustive_cases("1")
 @pytest.mark.parametrize("ngrams", (1, 2))
 def test_what_was_not_read_is_named(ngrams, monkeypatch):
-    """Words that are not known, each once and without n-grams; and how many known ones the length leaves out."""
+    """An explanation names unknown words once, without n-grams, and counts the known words beyond the length."""
     vocabulary = Vocabulary(WORDS, (5,) * len(WORDS), TextOptions(ngrams=ngrams))
     fitted = fitted_by_hand()
     fitted = Fitted(fitted.model, vocabulary, Recipe(depth=4, length=6, ngrams=ngrams), [], 1)
@@ -76,7 +76,7 @@ def test_what_was_not_read_is_named(ngrams, monkeypatch):
     whole = explain(fitted, WORDS[1])
     assert whole.unknown == () and whole.cut == 0
     assert explain(fitted, "xyzzy").unknown == ("xyzzy",) and explain(fitted, "").unknown == ()
-    # The program that compiles quickly gives the numbers of the usual one.
+    # Reviews that are short take a program that compiles quickly; it gives the usual numbers.
     monkeypatch.setattr(_explain, "_SHORT", 0)
     usual = explain(fitted, WORDS[1])
     np.testing.assert_allclose(whole.path, usual.path, rtol=1e-12)

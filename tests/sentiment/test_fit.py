@@ -1,4 +1,4 @@
-"""Training on made-up reviews: the planted words come to lead; the start, the dropout and the recipe are as stated."""
+"""Training on made-up reviews: accuracy, killed runs, the start, the dropout and the recipe are as stated."""
 
 import functools
 
@@ -71,7 +71,7 @@ def test_killed_run_goes_on_bit_for_bit(tmp_path, whole):
         ((FEW[0].take(np.arange(199)), FEW[1]), SHORT, 2, "data = "),
         (FEW, SHORT.with_(drop=0.25), 2, "drop = 0.25, but .* drop = 0.5"),
     ):
-        # Whatever else the settings changed, they are named; arrays of other shapes never come to be compared.
+        # The error names the settings that differ; arrays of other shapes are never compared.
         with pytest.raises(ValueError, match=f"checkpoint must be of this run with .*{words}"):
             fit(*data, recipe, key=jr.key(seed), checkpoint=path)
     done = fit(*FEW, SHORT, key=jr.key(2), checkpoint=path)
@@ -82,7 +82,7 @@ def test_log_ratio_is_that_of_counting():
     reviews = Reviews(("good plot good", "good bad", "bad plot", "bad"), np.array([1, 1, 0, 0]))
     vocabulary = Vocabulary(("good", "bad", "plot", "rare"), (3, 3, 2, 1))
     found = log_ratio(encode_reviews(reviews, vocabulary), vocabulary.size, 0.5)
-    positive, negative = [2, 1, 1, 0], [0, 2, 1, 0]  # in how many reviews of each label the word is
+    positive, negative = [2, 1, 1, 0], [0, 2, 1, 0]  # the number of reviews of each label that hold the word
     sums = [sum(0.5 + n for n in (0, 0, *counts)) for counts in (positive, negative)]
     expected = [np.log((p + 0.5) / sums[0] * sums[1] / (q + 0.5)) for p, q in zip(positive, negative, strict=True)]
     np.testing.assert_allclose(found, [0, 0, *expected], rtol=1e-12)

@@ -1,4 +1,4 @@
-"""The logits, and the way back on which only scalars travel: against loops, and against plain autodiff."""
+"""The logits and their derivatives, which travel back as scalars, against loops and plain autodiff."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ CASES = {  # heads, d, whether A is given
 
 
 def batch(seed=0, words=WORDS, n=N):
-    """Reviews of different lengths: each word once, with counts; the last two are full and empty."""
+    """Reviews of different lengths: each word once, with counts; the last two reviews are full and empty."""
     rng = np.random.default_rng(seed)
     lengths = [*rng.integers(1, n, REVIEWS - 2), n, 0]
     ids, counts = np.zeros((REVIEWS, n), np.int32), np.zeros((REVIEWS, n))
@@ -39,7 +39,7 @@ def parameters(case, seed=0):
 
 
 def plain(depth, embedding, decoder, alpha, A, ids, counts):
-    """The same logits by argmax and nothing else, for autodiff to go through."""
+    """The logits by argmax alone, for automatic differentiation."""
     forms = jnp.broadcast_to(jnp.eye(embedding.shape[2]), (embedding.shape[1], *[embedding.shape[2]] * 2))
     forms = forms if A is None else A
 
@@ -95,7 +95,7 @@ def test_derivatives_are_those_of_plain_autodiff(layout, case):
 
 @pytest.mark.exhaustive_cases("LanesLast")
 def test_counts_are_repeated_words(layout):
-    """A word of count 3 is as good as three of count 1: the same logit, the same derivative in each parameter."""
+    """A word of count 3 equals three words of count 1: the logits and the derivatives by all parameters agree."""
     embedding, decoder, alpha, A = parameters("three heads with A")
     ids, counts = batch(3)
     repeated = [np.repeat(i, c) for i, c in zip(np.asarray(ids), np.asarray(counts, int), strict=True)]
@@ -114,7 +114,7 @@ def test_counts_are_repeated_words(layout):
 
 @pytest.mark.exhaustive_cases("LanesLast")
 def test_padding_changes_nothing(layout):
-    """More columns of padding, whatever word stands in them: the same logits and derivatives."""
+    """Further columns of padding, whatever word is in them, do not change logits or derivatives."""
     embedding, decoder, alpha, A = parameters("one head")
     ids, counts = batch(4)
     wide = jnp.concatenate([ids, jnp.full((REVIEWS, 14), 3, ids.dtype)], axis=1)

@@ -1,4 +1,4 @@
-"""The reviews, from wherever they are: what is read, and what is refused."""
+"""Reviews from files, folders and the hub: those that are read, and those that are refused."""
 
 import csv
 import gzip
@@ -135,7 +135,7 @@ def test_folder_that_lacks_a_part(tmp_path):
     "name", ("notes.txt", "0_3.TXT", "0-3.txt", "0_4.txt", "0_3.txt.gz", "12_345.txt", "\u0663_4.txt")
 )
 def test_folder_with_files_of_other_names(tmp_path, name):
-    """Nothing that may be a review is left out unsaid: not under another name, not under a number that is taken."""
+    """A file that may be a review is never left out silently: neither under another name nor under a used number."""
     folder = acl_folder(tmp_path) / "train" / "neg"
     (folder / name).write_text("a review")
     words = rf"but 1 of '.*neg' are not, the first '{re.escape(name)}'; rename"
@@ -144,7 +144,7 @@ def test_folder_with_files_of_other_names(tmp_path, name):
 
 
 def test_the_digest_is_that_of_the_content(tmp_path):
-    """What no size, name or time tells apart: one label of a table, one letter of a review, the film of a review."""
+    """The digest notices changes that size, name and time do not show: of a label, a letter or the film of a review."""
     table, folder = tmp_path / "a.csv", acl_folder(tmp_path / "aclImdb")
     table.write_text("text,label\ngood,1\nbad,0\n")
     changes = (

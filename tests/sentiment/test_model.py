@@ -1,4 +1,4 @@
-"""The classifier: shares, paths, its softmax twin, its logits in batches, and what it refuses."""
+"""The classifier: shares, paths, its softmax twin, its logits in batches, and parameters that it refuses."""
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ def classifier(seed=0, A=None, d=D, depth=DEPTH, **options):
 
 
 def batch(seed=0):
-    """Reviews whose words come once each; the last has none."""
+    """Reviews whose words are all different; the last review has none."""
     rng = np.random.default_rng(seed)
     ids = np.array([rng.permutation(WORDS)[:N] for _ in range(REVIEWS)])
     counts = rng.integers(1, 4, ids.shape) * (np.arange(N) < np.array([12, 7, 3, 1, 0])[:, None])
@@ -59,7 +59,7 @@ def test_shares_are_those_of_loops_and_give_the_logit(model):
 @pytest.mark.exhaustive_cases("plain")
 @pytest.mark.parametrize("A", (None, SKEW), ids=("plain", "A"))
 def test_path_is_that_of_the_layers(A):
-    """With the definition, ties and all, and without repeated words: the words go where `iterate` takes them."""
+    """The words move as the definition, ties included, and as `iterate` moves them; no word is repeated."""
     model = classifier(A=A)
     ids, counts = batch(2)
     head = 1
@@ -108,7 +108,7 @@ def test_softmax_is_that_of_loops():
 
 
 def test_positive_definite_form_is_absorbed_by_the_embedding():
-    """A = L L^T with E and w is the identity with E L and L^-1 w."""
+    """A form A = L L^T with E and w equals the identity with E L and L^-1 w."""
     S = normal(5, HEADS, D, D)
     A = np.einsum("hab,hcb->hac", S, S)
     root = np.linalg.cholesky(A)

@@ -1,4 +1,4 @@
-"""Negations composed of their words: the reflection and the residual of the formula, and what is known by them."""
+"""Negations composed of their words: the reflection and the residual of the formula, and negations not in training."""
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ RECIPE = Recipe(dim=3, heads=2, depth=2, smoothing=5.0, negation="reflection")
 
 
 def started(recipe=RECIPE, seed=0):
-    """An untrained model whose embeddings and normals are any numbers."""
+    """An untrained model whose embeddings are random."""
     rng = np.random.default_rng(seed)
     reviews = Reviews(("good film not good", "bad plot"), np.array([1, 0]))
     model = start(encode_reviews(reviews, VOCABULARY), VOCABULARY.size, recipe, key=jr.key(seed))
@@ -37,11 +37,11 @@ def test_the_composition_is_that_of_loops():
         for name in ("good", "film", "bad", "plot"):
             word = expected[VOCABULARY.ids[name], head]
             own = {"good": residual[0, head], "film": residual[1, head]}.get(name, 0)
-            # What is along the normal turns round and is halved, the rest stays.
+            # The part along the normal changes its sign and is halved; the rest stays.
             expected[VOCABULARY.ids[f"not_{name}"], head] = word - 1.5 * (word @ normal) * normal + own
     found = composed(negated)
     np.testing.assert_allclose(found.embedding, expected, rtol=1e-5, atol=1e-6)
-    # `not_rare` has no word that it negates, and `good film` is no negation.
+    # `not_rare` negates no known word, and `good film` is no negation.
     for name in ("not_rare", "good film"):
         np.testing.assert_array_equal(found.embedding[VOCABULARY.ids[name]], model.embedding[VOCABULARY.ids[name]])
     assert composed(model) is model
@@ -62,7 +62,7 @@ def test_at_the_start_a_rare_negation_is_reflected_and_a_frequent_one_is_where_i
 
 @pytest.mark.exhaustive
 def test_gradients_are_those_of_differences():
-    """Also of a word that stands in its negation alone, and of the normal."""
+    """The gradients also hold for a word that occurs in its negation alone, and for the normal."""
     with jax.enable_x64(True):
         model = jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf, jnp.float64), started())
         negated = NegatedClassifier.of(model, VOCABULARY, RECIPE)
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_differences():
             assert not np.any(gradients[1][VOCABULARY.ids[name]])
 
 
-# Reviews in which `not_fine` is said of bad films and `not_poor` of good ones; `not_lovely` and `not_dire` are unheard.
+# Reviews that say `not_fine` of bad films and `not_poor` of good ones; no review says `not_lovely` or `not_dire`.
 def made(count=400):
     rng = np.random.default_rng(0)
     good, bad, filler = ("lovely", "fine", "not poor"), ("dire", "poor", "not fine"), ("film", "scene", "plot", "cast")

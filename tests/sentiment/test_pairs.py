@@ -1,4 +1,4 @@
-"""The minimal pairs: as many of each kind as is said, no text twice, and a score that counts what it says."""
+"""The minimal pairs: their number of each kind, no text twice, and a score that counts the pairs in order."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def test_the_pairs_are_those_of_the_page():
 
 
 class Known:
-    """A classifier that knows the answers, but for some kinds, for which both texts have one logit."""
+    """A classifier that knows the answers, except for some kinds, whose two texts have nearly equal logits."""
 
     def __init__(self, blind=()):
         self.blind = blind
@@ -51,5 +51,5 @@ def test_the_score_counts_pairs_in_order(blind):
     for kind in ("negation", "contrast", "intensity", "irony", "held-out negation"):
         assert found[kind] == (kind not in blind)
     assert found["negation by hardly"] == found["negation"]
-    # Equal logits have a sign all the same, so that the labels can be right where the order is not.
+    # Nearly equal logits have the right sign, so that labels can be right where the score is not.
     assert found["labels of contrast"] == 1

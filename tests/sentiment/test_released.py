@@ -1,4 +1,4 @@
-"""The published model: its forward pass, and how far the hardmax is from it."""
+"""The published model: its forward pass, and the files that are refused."""
 
 import functools
 from pathlib import Path
@@ -35,7 +35,7 @@ def weights():
 
 
 def zipf_reviews(count, rows, seed=0):
-    """Ids as frequent as the r-th word of a language, padded with 0 on the right to 128."""
+    """Ids with the frequencies of the words of a language, padded with 0 on the right to 128."""
     rng = np.random.default_rng(seed)
     ids = np.minimum(rng.zipf(1.2, size=(count, 128)), rows - 1)
     ids[np.arange(128) >= rng.integers(20, 129, (count, 1))] = 0
@@ -56,7 +56,7 @@ def test_published_forward_pass():
 
 
 def test_forward_pass_of_arrays_in_its_format(tmp_path):
-    """The same without the data: arrays of the released kind."""
+    """Arrays in the released format, made at random, have the same forward pass."""
     path = write(tmp_path / "model.npz")
     with np.load(path) as file:
         compare(dict(file), load_released(path), zipf_reviews(6, 30), 1e-9)

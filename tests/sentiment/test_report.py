@@ -1,4 +1,4 @@
-"""What is reported of a classifier: counted again in loops, on small models made by hand."""
+"""Reports on a classifier, counted again in loops, on small models made by hand."""
 
 import json
 
@@ -22,7 +22,7 @@ from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 
 
 def reviews_of(seed=0, count=12, longest=15):
-    """The last two have no known word."""
+    """Random reviews of which the last two have no known word."""
     rng = np.random.default_rng(seed)
     texts = [" ".join(rng.choice(WORDS, rng.integers(1, longest))) for _ in range(count - 2)]
     return Reviews((*texts, "", "unheard"), rng.integers(0, 2, count))
@@ -33,7 +33,7 @@ REVIEWS = reviews_of()
 
 
 def words_of(text):
-    """The different words of a text as ids, in its order, with their counts."""
+    """The different words of a text as ids, in the order of the text, with their counts."""
     ids = list(dict.fromkeys(VOCABULARY.encode(text)))
     return ids, [VOCABULARY.encode(text).count(i) for i in ids]
 
@@ -143,7 +143,7 @@ def test_nothing_to_report_on():
 
 @pytest.mark.exhaustive
 def test_late_leaders_are_seen():
-    """A cloud of ten words in which one comes to lead after the first layer."""
+    """In a cloud of ten words one word begins to lead after the first layer."""
     z = np.random.default_rng(63).normal(size=(10, 2))
     embedding = jnp.zeros((VOCABULARY.size, 1, 2)).at[2:12, 0].set(z)
     model = HardmaxClassifier(embedding, jnp.ones(2), jnp.asarray(0.0), jnp.asarray(1.0), depth=4)
@@ -156,7 +156,7 @@ def test_late_leaders_are_seen():
 
 
 def test_distance_is_that_of_the_word():
-    """A leader of layer 0 stays, so that its distance is that of its embedding."""
+    """A leader of layer 0 does not move, so that its distance is that of its embedding."""
     fitted = fitted_by_hand(depth=0)
     E, w = np.asarray(fitted.model.embedding)[:, 0], np.asarray(fitted.model.w)[0]
     found = leaders_report(fitted, REVIEWS, confident=0.0)
@@ -172,7 +172,7 @@ def test_one_label_alone_has_no_accuracy_of_the_other():
 
 
 def test_a_lonely_word_leads_itself():
-    """One word is its own leader; the same word twice is one token of count 2, and still is."""
+    """A single word is its own leader; a word that occurs twice is one token of count 2, and leads as well."""
     one = Reviews((f"{WORDS[0]} {WORDS[0]}", WORDS[1]), np.array([0, 1]))
     led = lead(FITTED[1].model, encode_reviews(one, VOCABULARY))
     assert led.first[:, 0, 0].tolist() == [0, 0] and np.all(led.clusters == 1) and np.all(led.further == 0)

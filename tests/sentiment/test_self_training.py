@@ -1,4 +1,4 @@
-"""Training on texts without labels too: their labels, which of them are used, and what is learnt from them."""
+"""Training that includes texts without labels: their labels, the texts that are used, and what is learnt."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def parts_of(model):
 
 
 def test_bags_of_words_label_the_texts():
-    """The same training by hand: two teachers, their probabilities by a formula, and one training on both parts."""
+    """Training equals, by hand, two teachers, their probabilities by a formula, and one training on both parts."""
     found = fit(LABELLED, FEW, RECIPE, key=KEY, unlabelled=FURTHER)
     words, bag = found.vocabulary, Recipe.bag_of_words(length=32, batch_size=8)
     first, second = jr.split(jr.fold_in(KEY, 1))
@@ -48,12 +48,12 @@ def test_bags_of_words_label_the_texts():
     for a, b in zip(parts_of(found.model), parts_of(wanted), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
     assert np.abs(hard.embedding - wanted.embedding).max() > 1e-3
-    # The words are those of the reviews with labels.
+    # The vocabulary is that of the reviews with labels.
     assert set(words.words) == {w for text in LABELLED.texts for w in words.options.words(text)}
 
 
 def guessed(teacher, words):
-    """All texts with labels, and the probability of each that the label is positive: 0 or 1 where it is known."""
+    """All texts, and the probability of each that its label is positive: 0 or 1 where the label is known."""
     encoded = encode_reviews(Reviews(FURTHER, np.zeros(len(FURTHER), int)), words, length=32)
     shares = 1 / (1 + np.exp(-predict_logits(teacher, encoded.ids, encoded.counts).astype(np.float64)))
     targets = np.concatenate([LABELLED.labels, shares]).astype(np.float32)
@@ -79,7 +79,7 @@ def test_the_loss_is_the_cross_entropy_of_the_probability():
 
 
 def test_words_are_learnt_from_texts_without_labels():
-    """Half of the words of sentiment say nothing in the reviews with labels, and stand beside the others elsewhere."""
+    """Half of the sentiment words tell nothing in labelled reviews, and accompany the known words in other texts."""
     rng = np.random.default_rng(0)
     words = {(kind, label): [f"{kind}{'no' if not label else 'yes'}{letter}" for letter in "abcd"]
              for kind in ("known", "novel") for label in (0, 1)}  # fmt: skip
@@ -116,7 +116,7 @@ class Killed(Exception):
 
 
 def test_the_labels_as_targets_change_nothing():
-    """Reviews of many lengths, which are trained on in three widths, each in its own order."""
+    """The reviews have many lengths, and training takes them in three widths, each in an order of its own."""
     reviews = synthetic_reviews(jr.key(3), 200, num_neutral=300, shortest=8, longest=120, planted=3).reviews
     words = Vocabulary.build(reviews.texts, min_count=1)
     seen, unseen = (encode_reviews(part, words, length=128) for part in (reviews, FEW))

@@ -1,4 +1,4 @@
-"""The classifiers of the package: what is said of them is what they are, and a damaged copy is refused."""
+"""The classifiers of the package: they are as their reports state, and a damaged copy is refused."""
 
 import json
 import shutil
@@ -87,7 +87,7 @@ def test_a_folder_of_the_same_name_goes_before_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("trial", range(2))
 def test_a_damaged_copy_is_refused_in_one_sentence(tmp_path, monkeypatch, trial):
-    """A byte changed or the end cut off."""
+    """A byte is changed or the end is cut off."""
     rng = np.random.default_rng(trial)
     shutil.copytree(SHIPPED / DEFAULT, tmp_path / DEFAULT)
     file = tmp_path / DEFAULT / MODEL
@@ -118,7 +118,7 @@ def test_log_ratios_are_of_its_words():
 @pytest.mark.exhaustive
 @needs_imdb
 def test_its_accuracy_is_found_again(name, fitted, report):
-    """On the reviews themselves, by the split that its seed gives; and no word is known from elsewhere."""
+    """The accuracy on the reviews, split by the seed of the report, is reported, and no word is from elsewhere."""
     key = jax.random.fold_in(jax.random.key(report["settings"]["seed"]), 0)
     parts = sentiment.official_split(real_reviews(), key=key)
     assert sentiment.evaluate(fitted, parts.test).record() == pytest.approx(report["test"], abs=2e-4)
@@ -138,7 +138,7 @@ def test_what_was_counted_of_its_leaders_is_found_again():
 
     key = jax.random.fold_in(jax.random.key(sentiment.load_report()["settings"]["seed"]), 0)
     parts = sentiment.official_split(real_reviews(), key=key)
-    # As it comes back from a file: JSON has lists alone.
+    # JSON has no tuples, so that the record is compared as it comes back from a file.
     again = json.loads(json.dumps(count(trained_shipped(parts.test)).record()))
     kept = _shipped.leaders_record()["counted"]
     assert again["names"] == kept["names"] and again.keys() == kept.keys()

@@ -1,4 +1,4 @@
-"""Three parts of the reviews: what is kept apart, and what each part holds."""
+"""Three parts of the reviews: the reviews in each part, and the films and texts that parts may not share."""
 
 import jax.random as jr
 import numpy as np
@@ -10,14 +10,14 @@ from tests.sentiment_data import needs_imdb, real_reviews
 
 
 def made(count=400, films=40, texts=350, known=True, split=True):
-    """Reviews of random films, some of which have their text in common."""
+    """Reviews of random films, some of which share texts."""
     rng = np.random.default_rng(count + films)
     return Reviews(
         tuple(f"text {i}" for i in rng.integers(texts, size=count)),
         rng.integers(2, size=count),
         films=np.array([f"tt{i}" if i else "" for i in rng.integers(films, size=count)]) if known else None,
         split=np.where(rng.random(count) < 0.6, "train", "test") if split else None,
-        ratings=np.arange(count),  # which review each is
+        ratings=np.arange(count),  # the number of each review
     )
 
 
@@ -26,7 +26,7 @@ def rows(part):
 
 
 def check_apart(split, reviews):
-    """No review is in two parts, none changed, and validation shares neither film nor text with training."""
+    """No review is in two parts or changed, and validation shares neither film nor text with training."""
     every = rows(split.train) + rows(split.validation) + rows(split.test)
     assert len(every) == len(set(every))
     for part in (split.train, split.validation, split.test):
@@ -70,7 +70,7 @@ def test_random_parts(train, test):
 @pytest.mark.parametrize(("test", "validation"), ((0.2, 0.1), (0.5, 0.3)))
 @pytest.mark.parametrize("positive", (30, 200, 370))
 def test_stratified_parts(positive, test, validation):
-    """Each part has the share of positive reviews of all, but for rounding, and the size that is asked for."""
+    """Each part has the share of positive reviews of the whole, to rounding, and the size that is asked for."""
     labels = np.random.default_rng(positive).permutation(np.arange(400) < positive).astype(int)
     reviews = Reviews(tuple(f"text {k}" for k in range(400)), labels, ratings=np.arange(400))
     split = stratified_split(reviews, test, key=jr.key(3), validation=validation)
@@ -120,7 +120,7 @@ def test_overlap_counts_reviews():
 @pytest.mark.exhaustive
 @needs_imdb
 def test_the_real_reviews():
-    """The official test part shares one film and 123 texts with the training part; the validation part nothing."""
+    """The official test part shares one film and 123 texts with the training part; validation shares nothing."""
     reviews = real_reviews()
     split = official_split(reviews, key=jr.key(0))
     assert len(split.train) + len(split.validation) == len(split.test) == 25000
@@ -164,14 +164,14 @@ def test_bad_input_is_refused(call, name, remedy):
 
 
 def test_reviews_of_one_text_stay_together():
-    """Texts in common tie films together, and what they tie is on one side."""
+    """Films with a common text are tied together, and films that are tied are in one part."""
     reviews = made(films=200, texts=300)
     check_apart(official_split(reviews, key=jr.key(1)), reviews)
     check_apart(official_split(made(known=False, texts=80), key=jr.key(2)), made(known=False, texts=80))
 
 
 def test_the_random_half_is_random():
-    """Each review is in the training half with probability one half, over keys."""
+    """Over keys each review is in the training half with probability one half."""
     reviews = made(texts=5000)
     times = np.zeros(400)
     for seed in range(30):

@@ -61,7 +61,7 @@ def test_a_model_is_replaced_with_its_report(tmp_path):
 
 
 def compacted(fitted):
-    """The classifier that a compact folder gives back, by NumPy alone."""
+    """The classifier that a compact folder must give back, by NumPy alone."""
     rounded = np.asarray(fitted.model.embedding).astype(np.float16).astype(np.asarray(fitted.model.w).dtype)
     model = eqx.tree_at(lambda tree: tree.embedding, fitted.model, jnp.asarray(rounded))
     return Fitted(model, fitted.vocabulary, fitted.recipe, fitted.history, fitted.best_epoch)

@@ -1,4 +1,4 @@
-"""Made-up reviews: the planted words decide, and nothing else does."""
+"""Made-up reviews: the planted words alone decide the label."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Labelled texts of any kind, from a table: what is positive, what is left out, and what is refused."""
+"""Labelled texts of any kind from a table: labels that are positive, rows that are left out, and refusals."""
 
 import csv
 import gzip
@@ -62,7 +62,7 @@ def test_kinds_of_tables(tmp_path, name):
     ),
 )
 def test_thresholds(tmp_path, threshold, labels, words):
-    """The rules of the page: above is positive, and intervals are closed on the right."""
+    """Labels above the threshold are positive, and the intervals of left-out labels are closed on the right."""
     said = []
     reviews = load_reviews(write(tmp_path / "a.csv", as_csv()), **COLUMNS, threshold=threshold, say=said.append)
     stars = {text: number for text, number in ROWS}
@@ -101,7 +101,7 @@ def test_usual_columns_need_no_names(tmp_path):
 
 
 def test_parts(tmp_path):
-    """A column, or a second table, whose rows come last; what a threshold leaves out is left out of the parts too."""
+    """Parts come from a column or from a second table, whose rows come last; a threshold leaves out rows of both."""
     rows = [(*row, part) for row, part in zip(ROWS, ("train", "TEST", "test", "train", "test"), strict=True)]
     table = write(tmp_path / "a.csv", as_csv(rows, ("body", "stars", "part")))
     reviews = load_reviews(table, **COLUMNS, threshold=(2, 3), split_column="part")

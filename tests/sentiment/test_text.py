@@ -1,4 +1,4 @@
-"""Text to words: the recipe against a reader of single characters, and what each option does."""
+"""Text to words: the recipe against a reader of single characters, and the effect of each option."""
 
 import json
 
@@ -106,7 +106,7 @@ def test_each_option(options, text, words):
 
 
 RULES = (
-    # At the head of a clause a negator of all of it, which a further negator ends; elsewhere a word of its own.
+    # At the head of a clause a negator acts on all of it until a further negator; elsewhere it stays a word of its own.
     ("Nobody at the desk was rude. The film is good", "not_desk not_rude film good"),
     ("good, none of the towels were dirty", "good not_towels not_dirty"),
     ("There is nothing to like in this cake", "nothing not_like cake"),
@@ -117,7 +117,7 @@ RULES = (
     ("There is nothing not to like in this cake", "like cake"),
     ("not without charm", "charm"),
     ("There is nothing really not good", "nothing really good"),
-    # A comparison.
+    # Comparisons, whose negation may praise.
     ("It could not be funnier", "funnier"),
     ("It couldn't have been worse", "worse"),
     ("It could be funnier", "not_funnier"),

@@ -1,4 +1,4 @@
-"""Words and their ids: what is known, in which order, what is kept of a text, and what a file holds."""
+"""Words and their ids: the words of a vocabulary, their order, and the ids of texts."""
 
 import random
 
@@ -13,7 +13,7 @@ PLAIN = Vocabulary(("film", "bad", "good"), (9, 5, 5))
 
 
 def counted(texts, options):
-    """Each word with how often it is there, by a search for every one of them."""
+    """The number of times that each word occurs, by a search for every word."""
     words = [word for text in texts for word in options.words(text)]
     return {word: words.count(word) for word in words}
 
@@ -37,7 +37,7 @@ def test_the_order_of_texts_does_not_matter():
 
 
 def test_each_word_has_its_negation():
-    """Those of the texts with their counts, the others behind them with none; n-grams and negations have none."""
+    """Negations in the texts have their counts, the others follow with zero; n-grams and negations have no negation."""
     texts = ("good film not good", "good film not bad", "a bad film not good not odd")
     plain = Vocabulary.build(texts, TextOptions(ngrams=2), min_count=2)
     vocabulary = Vocabulary.build(texts, TextOptions(ngrams=2), min_count=2, negations=True)

@@ -1,4 +1,4 @@
-"""Sweeps whose batches are tasks of an executor: of threads, of processes, of Dask, and of what is like `submitit`."""
+"""Sweeps whose batches are tasks of an executor: threads, processes, Dask, and executors like `submitit`."""
 
 import concurrent.futures
 import functools
@@ -24,7 +24,7 @@ MANY, WIDE = ({"beta": np.linspace(1.0, 2.0, points)} for points in (20, 300))
 
 @pytest.fixture(autouse=True)
 def few_chunks(monkeypatch):
-    """Three batches of twenty share a chunk, as thousands would with the chunks of users."""
+    """Up to three of twenty batches share a chunk, as thousands do in large sweeps."""
     monkeypatch.setattr(_store, "_MOST_CHUNKS", 8)
 
 
@@ -37,13 +37,13 @@ def wave(beta):
 
 
 def many(store, **options):
-    """Twenty points one by one, of which half fail."""
+    """Twenty points in batches of one; half of the points fail."""
     return sweep.run(wave, MANY, store=store, batch_size=1, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The store of one process; its files have the date of the fixture in each test."""
+    """The files of the stores that one process writes, at the date that each test has."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", "86400")
@@ -88,7 +88,7 @@ def test_an_interrupted_sweep_is_continued_by_workers_and_the_other_way_round(wh
 @pytest.mark.exhaustive_cases("y")
 @pytest.mark.parametrize("name", ("y", "sweep.checksum"))
 def test_workers_run_damaged_batches_again(whole, tmp_path, name):
-    """One chunk of three batches, of the numbers or of the checksums; the other batches of a task are kept."""
+    """The damaged chunk holds three batches of numbers or checksums; the other batches of its task are kept."""
     many(tmp_path / "store")
     file = next(path for path in sorted((tmp_path / "store" / name).glob("c.5*")))
     file.write_bytes(file.read_bytes()[:-9] + b"\0" * 9)
@@ -99,7 +99,7 @@ def test_workers_run_damaged_batches_again(whole, tmp_path, name):
 
 @pytest.mark.exhaustive
 def test_a_task_that_runs_twice_changes_nothing(whole, tmp_path):
-    """As where the worker of the first run was lost after its last batch."""
+    """A task runs twice if the worker of its first run is lost after the last batch."""
 
     class Twice(concurrent.futures.ThreadPoolExecutor):
         def submit(self, task, *arguments):
@@ -128,7 +128,7 @@ def test_each_chunk_is_of_one_task():
 
 
 class Later:
-    """An executor whose tasks are no futures: they have `done` and `result`, as in `submitit`."""
+    """An executor whose tasks are no futures, but have `done` and `result` as in `submitit`."""
 
     def submit(self, task, *arguments):
         return Later.Task(functools.partial(task, *arguments))
@@ -160,13 +160,13 @@ def test_processes_write_the_store_of_one_process(whole, tmp_path):
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as executor:
         found = run(tmp_path / "store", executor=executor)
-    # The tests compile programs without optimisations, and these processes with all.
+    # The tests compile programs without optimisations, and these processes with all optimisations.
     xr.testing.assert_allclose(found.drop_vars("reason"), run(None).drop_vars("reason"), rtol=1e-14)
     assert content(tmp_path / "store").keys() == whole["few"].keys()
 
 
 def die_once(flag, beta):
-    """`beta`, unless the file `flag` is missing: then this makes it, and kills the process."""
+    """Returns `beta`; if it exceeds 1.5 and the file `flag` is missing, makes the file and kills the process."""
     if float(beta) > 1.5 and not os.path.exists(flag):
         Path(flag).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -181,7 +181,7 @@ def deadly(flag, beta):
 
 @pytest.fixture
 def dask():
-    """Two worker processes of Dask on the loopback."""
+    """Two worker processes of Dask on the loopback interface."""
     distributed = pytest.importorskip("distributed", reason="needs the extra distributed")
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
@@ -193,7 +193,7 @@ def dask():
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_of_dask_that_is_killed_loses_nothing(tmp_path, dask):
-    """Its task runs again on another worker; the store has the values of one process."""
+    """The task of the killed worker runs again on another worker; the store has the values of one process."""
     flag = tmp_path / "killed"
     function = functools.partial(deadly, str(flag))
     options = {"batch_size": 50, "progress": False}
@@ -251,7 +251,7 @@ def test_a_lost_task_is_an_error_that_says_what_was_kept(tmp_path):
 
 
 def test_the_error_of_a_worker_is_that_of_the_sweep(tmp_path, monkeypatch):
-    """A worker with another version of a package, and one that does not see the folder."""
+    """A worker that has another version of a package, or does not see the folder, ends the sweep with its error."""
 
     class Changed(concurrent.futures.ThreadPoolExecutor):
         def __init__(self, **changes):
@@ -288,7 +288,7 @@ def test_progress_counts_points_of_workers(capfd):
 
 @pytest.mark.exhaustive
 def test_many_batches_cost_little(tmp_path, monkeypatch):
-    """Not a bound on time, which depends on the machine: ten thousand batches are a few hundred tasks."""
+    """Ten thousand batches are at most 256 tasks; a bound on time would depend on the machine."""
     monkeypatch.setattr(_store, "_MOST_CHUNKS", 256)
     axes, tasks = {"beta": np.linspace(1.0, 2.0, 10_000)}, []
 
@@ -303,4 +303,4 @@ def test_many_batches_cost_little(tmp_path, monkeypatch):
     np.testing.assert_allclose(found.y[5001:], np.sin(axes["beta"][5001:]), rtol=1e-6)
 
 
-assert AXES and point  # of the cases that all tests of stores share
+assert AXES and point  # from the cases that all tests of stores share

@@ -1,4 +1,4 @@
-"""A store that is extended has the numbers of a sweep over all points, keeps those that it had, and survives kills."""
+"""An extended store has the numbers of a sweep over all points, keeps its former numbers, and survives kills."""
 
 import os
 import shutil
@@ -15,13 +15,13 @@ from clusterjax.sweep import _run, _store
 from tests.sweep_cases import AXES, DATE, content, fixed_date as fixed_date, run, run_unfinished
 
 
-# A part of the grid, of which each axis lacks values: at the start, in the middle, and a static one.
+# A part of the grid: beta lacks its middle value, V its first value, and the static axis one of two values.
 PART = {"beta": sweep.Axis([1.0, 3.0], "1"), "model": ["sin"], "V": AXES["V"][1:]}
 
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The points of each run."""
+    """Records the points of each run."""
     points, finished_batches = [], _run.finished_batches
 
     def spy(programs, frame, numbers, *rest):
@@ -60,7 +60,7 @@ def test_only_new_points_are_run_and_the_result_is_that_of_all(tmp_path, ran, wh
 
 
 def test_a_store_is_extended_again_and_again(tmp_path, whole):
-    """Value after value, along every axis; a store that is not there yet is begun."""
+    """Values are added along every axis in turn; a store that does not exist yet is begun."""
     path = tmp_path / "store"
     for axes in (
         {"beta": sweep.Axis([3.0], "1"), "model": ["sin"], "V": AXES["V"][:1]},
@@ -73,7 +73,7 @@ def test_a_store_is_extended_again_and_again(tmp_path, whole):
 
 
 def test_equal_values_and_values_of_another_kind(tmp_path):
-    """More draws that are all alike, and a number with a fraction among integers."""
+    """More draws with equal values are added to an axis, and a fraction to an axis of integers."""
     function = lambda draw, n, key: jr.uniform(key, (), float) + draw.astype(float) + n.astype(float)
     options = {"batch_size": 2, "store": tmp_path / "store", "progress": False}
     first = sweep.run(function, {"draw": [0, 0], "n": [1, 2]}, **options)
@@ -116,7 +116,7 @@ def test_costly_points_come_first_among_the_new(tmp_path, whole):
 @pytest.mark.parametrize("every", (12, pytest.param(1, marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("finished", (True, pytest.param(False, marks=pytest.mark.exhaustive)))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, whole, every, finished):
-    """The folder is copied before each change that the run makes to it; at none of them a finished point is lost."""
+    """The folder is copied before each change that the run makes to it; no copy has lost a finished point."""
     path, moments = tmp_path / "run" / "store", []
     if finished:
         former = run(path, axes=PART)

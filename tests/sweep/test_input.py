@@ -1,4 +1,4 @@
-"""What a sweep is asked is met at the door: each refusal names the argument, its value, and what to do."""
+"""Bad arguments of a sweep are refused at once: each error names the argument, its value, and a remedy."""
 
 import importlib.util
 import itertools
@@ -95,7 +95,7 @@ def test_an_axis_without_a_length_is_refused(make):
 
 
 def test_all_points_must_return_the_same(tmp_path):
-    """A shape that depends on a static value has no place in one array; what always raises is raised."""
+    """A shape that depends on a static value has no place in one array; an error at every point is raised."""
     axes = {"n": sweep.Axis([2, 3], static=True)}
     words = r"same names, shapes and dtypes .*\(\(2,\).* at {'n': 2} and .*\(3,\).* at {'n': 3}; pad them"
     with pytest.raises(ValueError, match=words):

@@ -1,4 +1,5 @@
-"""The key of a point is that of its coordinates and the seed: the same in every grid, and another for other points."""
+"""The key of a point depends on its coordinates and the seed: it is the same in every grid, and no two points share
+it."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from tests.helpers import as_a_user
 from tests.sweep_cases import point, run
 
 
-# The hashes of `printf '%s' TEXT | b2sum -l 64`: the name, the number of the value among equal ones, and the value.
+# Hashes by `printf '%s' TEXT | b2sum -l 64`; TEXT is a name, the number of the value among equal values, and the value.
 HASHES = {
     "beta:0:0x1.999999999999ap-4": (("beta", [0.1]), "126ddce3d8cec145"),
     "beta:0:1": (("beta", [1.0]), "baa996d0dad9e813"),
@@ -46,7 +47,7 @@ def test_equal_numbers_have_equal_words_and_others_have_others():
     np.testing.assert_array_equal(words("beta", [1, 2], static=True), words("beta", [1, 2]))
     np.testing.assert_array_equal(words("beta", [1.0, 2.0], static=True), words("beta", [1, 2]))
     np.testing.assert_array_equal(words("beta", [-0.0]), words("beta", [0]))
-    # One third of float32 is another number than that of float64.
+    # One third in float32 is another number than one third in float64.
     others = [0.0, 1 / 3, np.float64(np.float32(1 / 3)), 1e300, np.nextafter(1.0, 2.0), 1.0, 2**53, 5e-324, np.inf]
     several = [
         *words("beta", others),
@@ -61,7 +62,7 @@ def test_equal_numbers_have_equal_words_and_others_have_others():
 
 
 def test_points_have_the_key_that_they_have_alone():
-    """In any grid, any order of axes, any batches; beside NumPy's plain loop of `fold_in`."""
+    """Keys are the same in any grid, order of axes and batches, and equal a plain loop of `fold_in`."""
     axes = {"beta": [0.1, 1.0, 9.0], "draw": range(4)}
     found = sweep.run(draw, axes, batch_size=5, seed=3, progress=False)
     for beta in axes["beta"]:

@@ -1,4 +1,4 @@
-"""Several devices and several processes write the same bytes as one; a real SIGKILL loses the batch in flight alone."""
+"""Several devices and several processes write the same bytes as one; a SIGKILL loses only the batches in progress."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from clusterjax import sweep
 from tests.sweep_cases import DATE, content, fixed_date as fixed_date, run
 
 
-pytestmark = pytest.mark.optimised  # the other processes are
+pytestmark = pytest.mark.optimised  # as the other processes are
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ def start(*arguments) -> subprocess.Popen:
 
 @pytest.mark.exhaustive
 def test_two_devices_write_the_same_bytes_and_a_kill_loses_what_is_in_flight(whole, tmp_path):
-    """The third run there, on two devices, dies before its fifth batch is marked."""
+    """The third run of the process, on two devices, dies before its fifth batch is marked as finished."""
     process = start("devices", tmp_path)
     _, said = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, said
@@ -52,7 +52,7 @@ def test_two_devices_write_the_same_bytes_and_a_kill_loses_what_is_in_flight(who
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("call", (1, 17, 18, 20, 40))
 def test_a_process_that_is_killed(whole, tmp_path, call):
-    """As the store is made, before it is moved into place, and within the first and the last batch."""
+    """Kills come as the store is made, before it is moved into place, and within the first and the last batch."""
     process = start("kill", tmp_path / "store", call)
     _, said = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, said
@@ -62,7 +62,7 @@ def test_a_process_that_is_killed(whole, tmp_path, call):
 
 @pytest.mark.exhaustive
 def test_two_processes_share_the_batches(whole, tmp_path):
-    """Through `jax.distributed`; what one refuses, both refuse, and neither waits for ever."""
+    """The processes use `jax.distributed`; both refuse what one of them refuses, and neither waits for ever."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A sweep is a plain loop: the same numbers, labelled, in the order of the axes; a point that fails, fails alone."""
+"""A sweep gives the numbers of a plain loop, labelled, in the order of the axes; a point that fails, fails alone."""
 
 import functools
 import io
@@ -26,7 +26,7 @@ MATRICES = np.stack([np.eye(2), [[0.0, 1.0], [-1.0, 0.5]], np.ones((2, 2))])
 
 
 def point(beta, rounds, V, model, key):
-    """Something of everything: floats, integers, a matrix, a static word, and a draw."""
+    """A function of floats, integers, a matrix, a static word and a random draw."""
     x = jr.normal(key, (2,), beta.dtype)
     for _ in range({"short": 1, "long": 3}[model]):
         x = jnp.tanh(beta * (V @ x))
@@ -42,7 +42,7 @@ AXES = {
 
 
 def plain_loop(seed):
-    """The same by a loop over the points, in NumPy but for the draws."""
+    """The outputs of `point` by a loop over the points, in NumPy except for the draws."""
     shape = (3, 2, 2, 3)
     x, energy, twice = np.empty((*shape, 2)), np.empty(shape), np.empty(shape, int)
     for at in itertools.product(*map(range, shape)):
@@ -83,7 +83,7 @@ def test_the_result_is_labelled(swept):
 
 
 def test_each_choice_of_static_values_is_compiled_once():
-    """And the last batch, which is short, compiles nothing anew."""
+    """The last batch, which is short, compiles nothing anew."""
     counted = CountTraces(lambda beta, n: beta * jnp.ones(n).sum())
     found = sweep.run(
         counted, {"beta": np.arange(5.0), "n": sweep.Axis([1, 3], static=True)}, batch_size=2, progress=False
@@ -110,7 +110,7 @@ def test_points_that_fail_are_nan_with_their_reason():
 
 
 def test_batches_that_fail_share_one_program_for_their_points():
-    """One compilation for batches and one for single points, however many batches raise."""
+    """There is one compilation for batches and one for single points, however many batches raise."""
     counted = CountTraces(lambda beta: eqx.error_if(beta, beta % 2 == 1, "odd"))
     found = sweep.run(counted, {"beta": np.arange(6.0)}, batch_size=2, progress=False)
     assert found.reason.values.tolist() == ["", "EquinoxRuntimeError: odd"] * 3
@@ -123,7 +123,7 @@ def test_what_is_not_finite_may_be_wanted():
 
 
 def test_dear_points_share_a_batch():
-    """The batches are of falling cost; the result stays in the order of the axes."""
+    """The cost of batches falls; the result stays in the order of the axes."""
     axes = {"beta": [1.0, 2.0], "steps": [5.0, 1.0, 7.0]}
     points, costs = plan(parse_axes(axes), 4, lambda steps: steps)
     assert points.tolist() == [[2, 5, 0, 3], [1, 4, -1, -1]] and costs.tolist() == [5, 1, 7, 5, 1, 7]
@@ -132,7 +132,7 @@ def test_dear_points_share_a_batch():
 
 
 def test_a_device_that_is_listed_twice_has_two_batches_at_a_time():
-    """The result is that of one batch at a time, bit for bit, and so are the points that fail."""
+    """The result is that of one batch at a time, bit for bit, and the same points fail."""
 
     def at(x):
         return {"sine": jnp.sin(eqx.error_if(x, x == 5, "five"))}
@@ -146,7 +146,7 @@ def test_a_device_that_is_listed_twice_has_two_batches_at_a_time():
 
 
 def test_batches_on_one_device_run_at_the_same_time():
-    """Each waits until another one runs, but for the first, which compiles."""
+    """Each batch waits until another batch runs, except for the first, which compiles."""
     meeting = threading.Barrier(2, timeout=30)
 
     def meet(x):
@@ -162,7 +162,7 @@ def test_batches_on_one_device_run_at_the_same_time():
 
 
 def test_a_function_is_named():
-    """Also a part of one, and an object that can be called; `version` says what else tells functions apart."""
+    """Partial functions and callable objects have names too; `version` tells apart functions of one name."""
 
     def scaled(beta, n=1):
         return n * beta

@@ -1,4 +1,4 @@
-"""A store survives: killed at any moment it is completed to the same bytes, and nothing else is ever written over."""
+"""A store that is killed at any moment is completed to the same bytes, and other files are never overwritten."""
 
 import inspect
 import os
@@ -23,7 +23,7 @@ from tests.sweep_cases import AXES, DATE, content, fixed_date as fixed_date, poi
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A store that nothing disturbed, its bytes, and its data set."""
+    """A store that was written without a disturbance, its bytes, and its data set."""
     path = tmp_path_factory.mktemp("whole") / "deep" / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(*next(iter(DATE.items())))
@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The numbers of the batches of each run."""
+    """Records the numbers of the batches of each run."""
     batches, finished_batches = [], _run.finished_batches
 
     def spy(programs, frame, numbers, *rest):
@@ -62,10 +62,10 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
 @pytest.mark.parametrize("every", (16, pytest.param(1, marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("chunks", (2, pytest.param(256, marks=pytest.mark.exhaustive)))
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, every, chunks):
-    """The folder is copied before each change that the run makes to it, which is what a kill would leave there."""
+    """The folder is copied before each change that the run makes to it: a kill would leave these files."""
     monkeypatch.setattr(_store, "_MOST_CHUNKS", chunks)
     path, moments = tmp_path / "run" / "store", []
-    one = threading.RLock()  # zarr writes from threads of its own: none may take away what is being copied
+    one = threading.RLock()  # zarr writes from several threads: none may remove files that are being copied
     for module, name in ((os, "replace"), (os, "rename"), (os, "unlink")):
 
         def before(*arguments, call=getattr(module, name), **options):
@@ -97,7 +97,7 @@ def test_large_batches_are_divided_and_many_small_ones_share_a_chunk(whole, tmp_
             patch.setattr(_store, name, size)
             assert run(tmp_path / name).identical(whole[2])
         chunks = [file for file in content(tmp_path / name) if file.startswith(f"{divided}/c.")]
-        assert len(chunks) == files - 2 * (divided == "y") * 2  # those that hold nothing but nan are not written
+        assert len(chunks) == files - 2 * (divided == "y") * 2  # chunks that hold nothing but nan are not written
 
 
 def test_an_unfinished_store_of_many_batches_opens_soon(tmp_path):
@@ -193,7 +193,7 @@ def test_a_second_run_is_refused_while_the_first_one_writes(whole, tmp_path):
 
 @pytest.mark.parametrize("fits", (0, 20))
 def test_a_full_disk_keeps_what_was_finished(whole, tmp_path, monkeypatch, fits):
-    """As the store is made, and after some batches."""
+    """The disk is full as the store is made, or after some batches."""
     path, left = tmp_path / "store", [fits]
 
     def full(*arguments, replace=os.replace):
@@ -231,9 +231,9 @@ def damage(path, kind, other):
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped", "swapped"))
 @pytest.mark.parametrize(("name", "other"), (("y/c.{}.0.0", 5), ("status/c.{}.0", 3), ("sweep.checksum/c.{}", 3)))
 def test_a_damaged_batch_is_named_and_run_again(whole, tmp_path, capsys, ran, kind, name, other):
-    """A finished store is refused; in an unfinished one the points of the batch have a reason."""
+    """A finished store is refused; in an unfinished store the points of the batch name the damage as reason."""
     path, lost = tmp_path / "store", {0, other} if kind == "swapped" else {0}
-    # A batch without a checksum is one that is not finished.
+    # A batch without a checksum is not finished.
     is_unmarked = name.startswith("sweep") and kind == "removed"
     for left in ({1}, set()):
         shutil.copytree(whole[0], path)
@@ -272,7 +272,7 @@ def test_a_chunk_that_claims_many_strings_is_damaged_and_takes_no_memory(whole, 
 @pytest.mark.parametrize("name", ("zarr.json", "V_values/c.0.0.0", "model/c.0", "sweep.points/c.0.0"))
 @pytest.mark.parametrize("kind", ("removed", "cut", "flipped"))
 def test_damaged_labels_are_refused(whole, tmp_path, name, kind):
-    """Without the root the folder is not that of a sweep; a copy of the file that is put back mends the store."""
+    """Without its root the folder is not that of a sweep; putting back a copy of the file mends the store."""
     path = tmp_path / "store"
     shutil.copytree(whole[0], path)
     damage(path / name, kind, path)
@@ -297,7 +297,7 @@ def test_a_root_that_was_changed_and_is_still_json_is_refused(whole, tmp_path, c
 
 
 def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path, ran):
-    """The same batch of the same shapes, from a folder of another seed."""
+    """The batch has the same number and shapes, but is from a store of another seed."""
     for name, seed in (("store", 3), ("other", 4)):
         run(tmp_path / name, seed=seed)
     for file in (tmp_path / "other").glob("*/c.1*"):
@@ -308,8 +308,8 @@ def test_a_batch_of_another_sweep_is_run_again(whole, tmp_path, ran):
 
 @pytest.mark.exhaustive
 def test_a_store_that_is_computed_anew_is_whole_to_its_readers(whole, tmp_path, monkeypatch):
-    """Before each change that the run makes to the folder a reader finds finished points only, with right numbers; also
-    if the function has changed, without a new version."""
+    """Before each change that the run makes to the folder a reader finds finished points only, with right numbers, also
+    if the function has changed without a new version."""
     path, counts = tmp_path / "store", []
     shutil.copytree(whole[0], path)
     changed = lambda **values: {name: -array for name, array in point(**values).items()}

@@ -1,4 +1,4 @@
-"""`restricted_mean` of a sweep: the curve of each point, labelled; what `time_to_cluster` returns is an output."""
+"""`restricted_mean` of a sweep: the labelled mean of each curve; `time_to_cluster` may be the output of a sweep."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from clusterjax import sweep
 
 @pytest.fixture(scope="module")
 def found():
-    """Times of tokens of the circle; at beta = 9 none clusters in time."""
+    """Clustering times of tokens on the circle; at beta = 9 no tokens cluster in time."""
 
     def time(beta, draw, key):
         x0 = cjx.Sphere().sample(key, 4, 2)
@@ -35,7 +35,7 @@ def test_each_point_has_the_mean_of_its_curve(found):
 
 
 def test_other_names_and_an_unknown_curve():
-    """A cell that was not followed to the horizon is NaN, and the share that was reached stays."""
+    """A mean is NaN if its curve ends before the horizon; the share of reached runs remains."""
     data = {"t": (("a", "run"), [[1.0, 2.0], [1.0, 5.0]]), "seen": (("a", "run"), [[True, False], [True, False]])}
     means = sweep.restricted_mean(xr.Dataset(data), "run", 4.0, time="t", reached="seen")
     np.testing.assert_array_equal(means["mean"], [np.nan, 2.5])
@@ -61,7 +61,7 @@ def test_what_it_refuses(found):
 
 @pytest.mark.exhaustive
 def test_runs_that_fail_may_be_censored():
-    """A run without steps left is a lower bound, and not a hole in the data."""
+    """A run that has no steps left gives a lower bound in place of a missing value."""
     field = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
     run = lambda draw, key: cjx.time_to_cluster(
         field, cjx.Sphere().sample(key, 4, 2), 0.1, 50.0, max_steps=6, throw=False

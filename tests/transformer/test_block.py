@@ -78,7 +78,7 @@ def test_heads_and_what_they_pass_on(mask, relative):
 
 @pytest.mark.parametrize("relative", (True, "rotary"), ids=RELATIVE_NAMES[1:])
 def test_padding_is_not_attended_to(relative):
-    """What is present has the places of a text without the padding, which is what the loops are given."""
+    """Words have the places of a text without the padding, which is the text that the loops are given."""
     block, kept = block_of("pre", "causal", "gelu", relative), np.flatnonzero(PRESENT)
     found = np.asarray(call(block, X, PRESENT))[kept]
     assert_close(found, block_by_loops(block, np.asarray(X)[kept], "pre", "causal", "gelu"))
@@ -87,7 +87,7 @@ def test_padding_is_not_attended_to(relative):
 
 
 def test_layer_norm_is_that_of_the_slides():
-    """Slides 7 and 8: [2, 4, 6, 8] has mean 5 and variance 5; and parts of a sum, carried along, add up."""
+    """Slides 7 and 8: [2, 4, 6, 8] has mean 5 and variance 5. The carried parts of a sum add up."""
     norm = transformer.LayerNorm.identity(4)
     found = np.asarray(call(norm, jnp.array([[2.0, 4.0, 6.0, 8.0]])))
     np.testing.assert_allclose(found, [[-1.34, -0.45, 0.45, 1.34]], atol=5e-3)
@@ -138,7 +138,7 @@ def test_a_stack_is_its_blocks_in_turn(where):
 @pytest.mark.exhaustive_cases("window")
 @pytest.mark.parametrize("mask", [cjx.WindowMask(2, causal=True), cjx.SinkMask(2, 1)], ids=["window", "sink"])
 def test_a_stack_of_windows_is_its_blocks_in_turn(mask):
-    """Numbers of a mask, such as its width, are no arrays: a stack has one of each."""
+    """Numbers of a mask, such as its width, are no arrays: all blocks of a stack must share them."""
     make = lambda mask, key: transformer.Block.random(jax.random.key(key), D, 2, HIDDEN, mask=mask, dtype=jnp.float64)
     blocks = [make(mask, key) for key in range(3)]
     stack, x = transformer.Transformer.of(blocks), X

@@ -1,4 +1,4 @@
-"""The language model of the package: what is said of it is what it is."""
+"""The language model of the package is the model of its training report."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def test_it_is_the_one_of_the_report(model, tokenizer):
 
 @pytest.mark.exhaustive
 def test_its_loss_on_passages_is_the_one_on_record(model, tokenizer):
-    """And lower, for each passage but few, than it was before training."""
+    """The loss of each passage is below that of a uniform guess."""
     last = transformer.bundled_training()["snapshots"][-1]
     length = model.positions.longest()
     passages = [ids_of(tokenizer, text)[:length] for text in probe.bundled_texts()]

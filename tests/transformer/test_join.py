@@ -52,7 +52,7 @@ def test_a_block_is_a_step_of_its_field(where):
 
 
 def test_the_field_is_attention_plus_perceptron():
-    """Term by term: heads by their forms and values, and the perceptron."""
+    """The field agrees term by term: heads by their forms and values, and the perceptron."""
     block = block_of("none", "causal", "gelu")
     field = transformer.as_field(block)
     summed = eqx.filter_jit(lambda block, x: block.attention(x) + block.feed_forward(x))

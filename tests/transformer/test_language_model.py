@@ -1,4 +1,4 @@
-"""Positions, the head, the language model: the slides' numbers, continuation, the lens, saving, bad input."""
+"""Positions, the head and the language model: numbers of the slides, continuation, the logit lens, bad input."""
 
 import equinox as eqx
 import jax
@@ -149,7 +149,7 @@ def test_cross_entropy_is_the_mean_surprise():
     ids=("pre", "post", "rotary"),
 )
 def test_the_likeliest_continuation_is_taken_word_by_word(options, longest):
-    """Against a loop that runs the whole model on what the positions hold of the text so far."""
+    """The continuation equals a loop that runs the whole model on as much of the text as the positions hold."""
     model = model_of(**options)
     text = IDS.tolist()
     for _ in range(10):
@@ -218,7 +218,7 @@ def test_bad_input_is_met_at_the_door(make, message):
 
 
 def test_sizes_that_no_memory_holds_are_refused():
-    """By name, before XLA sees them: it would end the interpreter."""
+    """The sizes are refused by name before XLA sees them, since XLA would end the interpreter."""
     make = lambda words=11, **options: transformer.LanguageModel.random(jr.key(0), words, 8, 2, 16, 1, **options)
     for name, call in (
         ("positions", lambda: make(positions=2**31)),

@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit, whatever it is made of; what is broken or of another kind is refused."""
+"""Every kind of module comes back from its file bit for bit; broken files and other formats are refused."""
 
 import json
 

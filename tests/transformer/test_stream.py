@@ -1,4 +1,4 @@
-"""The residual stream is the sum of its parts; what moved between tokens; the feed-forward as a memory."""
+"""The residual stream is the sum of its parts; updates between tokens; the feed-forward layer as a memory."""
 
 import equinox as eqx
 import jax
@@ -33,7 +33,7 @@ def stream_by_blocks(stack, x):
 @pytest.mark.parametrize("relative", (True, "rotary"), ids=("relative", "rotary"))
 @CASES
 def test_the_stream_is_the_sum_of_its_parts(where, relative, dtype):
-    """It is that of the blocks in turn, and the sum of embedding, heads, feed-forwards and biases of the norms."""
+    """The stream equals that of the blocks in turn, and the sum of embedding, heads, feed-forwards and biases."""
     stack, x = in_dtype(stack_of(where, relative), dtype), X.astype(dtype)
     found = transformer.residual_stream(stack, x)
     assert found.stream.shape == (5, N, D) and found.heads.shape == (2, 3, N, D) and found.stream.dtype == dtype
@@ -66,7 +66,7 @@ def carried_along(block, total, whole, parts):
 @pytest.mark.exhaustive
 @CASES
 def test_shares_add_up_to_one_and_are_those_of_pairs(where):
-    """Against a loop over pairs of tokens, in a stack of one layer with relative positions."""
+    """Shares equal a loop over pairs of tokens, in a stack of one layer with relative positions."""
     block = block_of(where, "causal", "gelu", True)
     found = transformer.residual_stream(transformer.Transformer.of([block]), X)
     shares = {name: np.asarray(part) for name, part in found.shares().items()}
@@ -77,7 +77,7 @@ def test_shares_add_up_to_one_and_are_those_of_pairs(where):
     attention, weights, last = block.attention, np.asarray(found.weights[0]), np.asarray(found.stream[-1])
     rows, vectors = np.asarray(attention.relative.rows(N)), np.asarray(attention.relative.values)
     value, output = np.asarray(attention.value), np.asarray(attention.output)
-    left = np.zeros((3, N, N, N, D))  # what each pair of tokens writes, at the token that it is written to
+    left = np.zeros((3, N, N, N, D))  # the update by each pair of tokens, in the row of the token that receives it
     for h, i, j in np.ndindex(3, N, N):
         left[h, i, j, i] = weights[h, i, j] * (np.asarray(read)[j] @ value[h] + vectors[rows[i, j]]) @ output[h]
     np.testing.assert_allclose(found.moved[0], np.linalg.norm(left, axis=(-2, -1)), rtol=1e-9)
@@ -110,9 +110,9 @@ def test_it_takes_a_language_model_padding_and_shared_weights():
 
 
 def test_the_eiffel_tower_of_the_slides():
-    """Slides 19 to 21. They print four entries of each vector and dots for the rest: the four give 1.03 and 0.35 of
-    the 1.2 and 0.4 that the neurons fire with, so that the rest gives 0.17 and 0.05, here in a fifth entry. The third
-    is where the slides add the 1.12 of Paris."""
+    """Slides 19 to 21 print four entries of each vector and dots for the rest. The four entries give 1.03 and 0.35 of
+    the activations 1.2 and 0.4, so that the rest gives 0.17 and 0.05, here in a fifth entry. In the third entry the
+    slides add the 1.12 of Paris."""
     stream = np.array([0.4, 0.2, 0.2, 0.1]) + np.array([0.1, 0.2, 0.0, 0.1]) + np.array([0.2, 0.0, 0.3, 0.0])
     np.testing.assert_allclose(stream, [0.7, 0.4, 0.5, 0.2])
     keys = np.array([[0.8, 0.1, 0.9, -0.1], [0.1, 0.8, -0.2, 0.3]])

@@ -1,4 +1,4 @@
-"""Training of a language model: it beats the baselines, and refuses what it cannot use."""
+"""Training of a language model beats the baselines, and refuses recipes and texts that it cannot use."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.helpers import as_a_user, assert_same
 
 
 def texts(count=400):
-    """Sentences of a grammar in which the word two places back decides: more than a bigram can know."""
+    """Sentences of a grammar in which the word two places back decides, which a bigram cannot know."""
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(count):
@@ -78,7 +78,7 @@ def test_each_kind_of_positions_is_trained_and_read_again(kind, corpus, tmp_path
 
 @pytest.mark.exhaustive
 def test_an_lstm_is_trained_by_the_same_loop(corpus, tmp_path):
-    """It beats guessing by the word before, and its snapshots are read again."""
+    """The LSTM beats guesses by the preceding word, and its snapshots can be read."""
     recipe = replace(SMALL, architecture="lstm", embedding_rate=0.01, steps=240, epoch_steps=40)
     report = transformer.train_language_model(tmp_path, [corpus], recipe, snapshots=2, say=lambda line: None)
     assert report["held-out loss"] < report["bigram loss"] - 0.5
@@ -117,7 +117,7 @@ def test_it_beats_guessing_by_the_word_before(run):
 
 
 def test_the_rate_rises_and_falls():
-    """Plain sgd in the place of Muon would hide it; the step of a bias by AdamW is the rate times its own sign."""
+    """With a constant gradient a step of a scalar by AdamW is the learning rate."""
     recipe = replace(SMALL, steps=60, warm_up=6, weight_decay=0.0, architecture="lstm")
     optimiser, params = _optimiser(recipe), {"w": jnp.zeros(())}
 
@@ -134,7 +134,7 @@ def test_the_rate_rises_and_falls():
 
 
 def test_baselines_are_those_of_a_loop():
-    """Interpolated Kneser-Ney with counts in dictionaries."""
+    """The reference is interpolated Kneser-Ney smoothing with counts in dictionaries."""
     rng = np.random.default_rng(0)
     rows, held, words = rng.integers(0, 9, (30, 7)) ** 2 % 11, rng.integers(0, 11, (8, 7)), 11
     counts, kinds = {}, {}
@@ -188,7 +188,7 @@ def test_the_loss_is_that_of_the_next_word():
 
 @pytest.mark.exhaustive
 def test_muon_turns_the_gradient_of_each_matrix_into_an_orthogonal_one():
-    """The heads of a layer are one matrix, and each layer has its own; the rest is moved by AdamW."""
+    """The heads of a layer form one matrix, and each layer has its own; AdamW moves the other parameters."""
     recipe = transformer.LanguageRecipe(**{**SMALL.__dict__, "weight_decay": 0.0, "warm_up": 0})
     params = eqx.filter(recipe.model(0), eqx.is_inexact_array)
     keys = iter(jr.split(jr.key(1), len(jtu.tree_leaves(params))))

@@ -1,4 +1,4 @@
-"""Texts to train on: what is read, how it is cut into word pieces and packed."""
+"""Texts to train on: the files that are read, the division into word pieces, and packing into rows."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ def test_every_kind_of_file_gives_its_texts(tmp_path, name, content):
 
 @pytest.mark.parametrize("blank", "\u2028\u2029\x85")
 def test_only_the_end_of_a_line_divides_texts(tmp_path, blank):
-    """JSON may hold what `str.splitlines` takes for the end of a line."""
+    """JSON may hold characters at which `str.splitlines` divides lines."""
     line = json.dumps({"text": f"one{blank}film"}, ensure_ascii=False)
     assert read_texts([written(tmp_path / "a.jsonl", f"{line}\n{line}")]) == [f"one{blank}film"] * 2
     assert read_texts([written(tmp_path / "a.txt", f"one{blank}film\nmore")]) == [f"one{blank}film", "more"]
@@ -111,7 +111,7 @@ def test_rows_hold_all_pieces_in_order():
 
 
 def test_the_same_texts_give_the_same_tokenizer():
-    """Of letters that are all equally frequent, of which the library joins any."""
+    """All letters are equally frequent, so that the library may join any of them."""
     texts = ["".join(np.random.default_rng(seed).permutation(list("abcdefghij"))) for seed in range(20)]
     found = [train_tokenizer(texts, 60).to_str() for _ in range(6)]
     assert len(set(found)) == 1

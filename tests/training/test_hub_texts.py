@@ -1,4 +1,4 @@
-"""Texts of C4 and WikiText: as the files of C4 have them, and by the library datasets, which a stand-in replaces."""
+"""Texts of C4 and WikiText, from files of C4 and from the library datasets, which a stand-in replaces."""
 
 import gzip
 import itertools
@@ -23,7 +23,7 @@ WIKI = [
 
 
 class Stand:
-    """In place of `datasets`: what it was asked for, and how far its rows were read."""
+    """Replaces `datasets`, and records the requests and the number of rows that are read."""
 
     def __init__(self, rows=(), error=None):
         self.asked, self.read, self.rows, self.error = [], 0, rows, error
@@ -51,7 +51,7 @@ def stand(monkeypatch):
 
 
 def test_a_file_of_c4_is_read_as_it_is(tmp_path):
-    """Lines of JSON with text, timestamp and url, gzipped, and called .json."""
+    """A file of C4 holds lines of JSON with text, timestamp and url, gzipped."""
     texts = ["A first page.\nOf two lines.", "A second\u2028one."]
     lines = [json.dumps({"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "http://a.b"}) for text in texts]
     file = tmp_path / "c4-validation.00000-of-00008.json.gz"

@@ -1,4 +1,4 @@
-"""The same seed gives the same files, byte for byte, in another process and if the run is killed in between."""
+"""Two runs with one seed give the same files, byte for byte, also in another process or after a kill."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.training_process import KINDS, TEXTS, make
 
 
 def lasting(path):
-    """What a file holds, less what docs/howto/save_and_load.md says that two runs differ in."""
+    """The content of a file, less the parts in which two runs differ by docs/howto/save_and_load.md."""
     if path.name == "checkpoint.safetensors":
         header, arrays = _FILE.unpack(path)
         assert len(header["progress"].pop("seconds")) == 3 and header.pop("sha256")
@@ -36,7 +36,7 @@ def files_of(folder):
 
 
 def killed(*arguments):
-    """The exit status of a process that compiles as these tests do; its strings have other hashes."""
+    """Runs a process that compiles as these tests do, with other hashes of strings; returns its exit status."""
     environment = os.environ | {"PYTHONHASHSEED": "1", "JAX_ENABLE_X64": "1"}
     environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(jax.config.read("jax_disable_most_optimizations")))
     if jax.config.jax_compilation_cache_dir:
@@ -51,7 +51,7 @@ def killed(*arguments):
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive if kind != "language-model" else ()) for kind in KINDS]
 )
 def test_what_is_made_twice_is_the_same_but_for_what_the_docs_name(kind, tmp_path):
-    """A run in this process, and another that is killed in a process of its own and goes on in this one."""
+    """A run in this process equals a run that is killed in another process and continues in this one."""
     texts, whole, again = (tmp_path / name for name in ("texts.txt", "whole", "again"))
     texts.write_text("\n".join(TEXTS))
     assert killed(kind, again, texts) == -signal.SIGKILL
@@ -72,7 +72,7 @@ class _Tomorrow(datetime):
 
 
 def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path, monkeypatch):
-    """The second is stopped while its second figure is drawn, and goes on on another day."""
+    """The second gallery is stopped while its second figure is drawn, and continues on another day."""
 
     def make_gallery(name, say=lambda line: None):
         reproduce([experiment(), experiment("dice")], tmp_path / name, Settings(starts=2), Files(), say=say)
@@ -86,6 +86,6 @@ def test_a_gallery_made_twice_is_the_same_but_for_what_the_docs_name(tmp_path, m
         make_gallery("again", stop)
     assert (tmp_path / "again" / "coins").exists() and not (tmp_path / "again" / "dice").exists()
     monkeypatch.setattr(record, "datetime", _Tomorrow)
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")  # the date of whatever matplotlib writes
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")  # the date in the files of matplotlib
     make_gallery("again")
     assert files_of(tmp_path / "again") == files_of(tmp_path / "whole")

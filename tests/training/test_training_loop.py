@@ -1,4 +1,4 @@
-"""The training loop: what it minimises, and that a run which is killed goes on bit for bit."""
+"""The training loop minimises the loss, and a killed run continues bit for bit."""
 
 import re
 
@@ -35,7 +35,7 @@ def data(rows, seed=0):
 
 
 def squares(model, batch, key):
-    """With noise that a resumed run has to draw again in the same way."""
+    """Returns a loss with noise that a resumed run must draw again in the same way."""
     x, y = batch
     missed = x @ model.slope + model.offset - y + 1e-3 * jr.normal(key, y.shape)
     return jnp.mean(missed**2), {"missed": jnp.mean(jnp.abs(missed))}
@@ -64,7 +64,7 @@ class Killed(Exception):
 
 
 def killer(after):
-    """A `say` at which the run ends once `after` epochs are done."""
+    """A `say` that ends the run once `after` epochs are done."""
 
     def say(line):
         if line.startswith(f"epoch {after} of"):
@@ -84,7 +84,7 @@ def test_it_finds_the_line():
 
 
 def test_each_epoch_sees_every_row_but_those_that_fill_no_batch():
-    """The rows are powers of two, so that their sum over an epoch says which were there."""
+    """All rows differ, so that the batches of an epoch show which rows it used."""
     rows = jnp.asarray([2.0**k for k in range(11)], float)
     seen = []
 
@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, after):
     assert lines[0] == f"resuming after epoch {after} of 4" and len(lines) == 5 - after
     assert same((done.model, done.last), (whole.model, whole.last))
     assert done.history == whole.history and len(done.seconds) == 4 and done.best_epoch == whole.best_epoch
-    assert same(run(checkpoint=path, **options).model, whole.model)  # it is over, and stays as it is
+    assert same(run(checkpoint=path, **options).model, whole.model)  # a finished run stays as it is
 
 
 def test_other_settings_are_refused_by_name(tmp_path):
@@ -131,7 +131,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
 
 
 def test_what_follows_from_other_settings_is_named_alone(tmp_path):
-    """The digest of the data is another with each seed, and says nothing beside it."""
+    """The digest of the data differs with each seed, so that the error names the seed alone."""
     run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 0, "data": "abc"})
     with pytest.raises(ValueError, match=r"of this run with seed = 1, but .* of one with seed = 0; remove it"):
         run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 1, "data": "def"})
@@ -208,7 +208,7 @@ def test_best_epoch_is_kept_and_patience_ends_the_run(tmp_path):
     done = run(9, evaluate=scores(0.5, 0.7, 0.6, 0.7), **options)
     assert (done.best_epoch, done.stopped_early, len(done.history)) == (2, True, 4)
     assert same(done.model, after[1]) and not same(done.last, after[1]) and not same(after[0], after[1])
-    again = run(9, evaluate=scores(), **options)  # it is over: nothing is evaluated again
+    again = run(9, evaluate=scores(), **options)  # the run is finished: nothing is evaluated again
     assert again.stopped_early and same(again.model, done.model)
 
 
@@ -241,8 +241,8 @@ def test_batches_that_cannot_be(parts, size, words):
 
 
 def test_no_more_steps_are_made_than_asked_for():
-    """Seven batches an epoch and ten steps: the last epoch is one of three, whose means are over three, with the
-    program of the others; and a run whose steps fill its epochs is what it was."""
+    """With seven batches in an epoch and ten steps, the last epoch has three steps, with means over three and the
+    program of the others; a run whose steps fill its epochs does not change."""
     traced = []
 
     def loss(model, batch, key):
@@ -260,7 +260,7 @@ def test_no_more_steps_are_made_than_asked_for():
 
 @pytest.mark.exhaustive
 def test_the_last_epoch_is_the_beginning_of_a_whole_one():
-    """Step by step in NumPy: gradient descent on the batches of the second epoch, as far as it goes."""
+    """Each further step of the second epoch is a step of gradient descent on the next batch."""
     seen = []
     loss = lambda model, batch, key: (jnp.sum(model.slope * jnp.mean(batch[0], axis=0)), {"x": jnp.mean(batch[0])})
     for steps in range(8, 15):

@@ -1,4 +1,4 @@
-"""What a small file may cost: memory and time have ceilings, and a claim of a header is held against the file."""
+"""Small files cost bounded memory and time, and the claims of a header are compared with the file."""
 
 import gzip
 import json
@@ -108,13 +108,13 @@ def test_labels_are_not_named_one_by_one(tmp_path):
 
 @pytest.mark.parametrize("text", ("<" * 300_000, "<a" * 150_000, "<>" * 150_000))
 def test_tags_without_an_end_take_no_longer_than_others(text):
-    """Quadratic, these would take minutes."""
+    """An algorithm of quadratic time would take minutes on these texts."""
     options = sentiment.TextOptions()
     assert options.words("good " + text)[:1] == ["good"]
 
 
 def test_tags_are_what_they_were():
-    """What is between the first "<" and the next ">", if there is anything."""
+    """A tag extends from a "<" to the next ">", if there is anything between them."""
     plain, rng = sentiment.TextOptions(tag="", single_letters=True, stop_words=()), np.random.default_rng(0)
     for _ in range(500):
         text = "".join(rng.choice(list("<>ab c"), 12))

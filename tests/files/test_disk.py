@@ -1,4 +1,4 @@
-"""Atomic writing: the former file or the new one is there, wherever a process ends; drafts go with their process."""
+"""Atomic writing leaves the former file or the new file wherever a process ends; drafts of ended processes go."""
 
 import contextlib
 import itertools
@@ -32,7 +32,7 @@ def test_a_file_is_replaced_in_one_step_wherever_a_process_ends(tmp_path, monkey
 def test_no_link_is_followed(tmp_path, monkeypatch):
     other = tmp_path / "other"
     other.write_bytes(b"of somebody else")
-    # Links with the name of the next draft, and with that of a draft of a killed process.
+    # One link has the name of the next draft, the other the name of a draft of a killed process.
     number = next(disk._numbers)
     monkeypatch.setattr(disk, "_numbers", iter([number]))
     (tmp_path / f".x.{os.getpid()}-{number}@{disk._host()}{DRAFT}").symlink_to(other)
@@ -76,7 +76,7 @@ def test_drafts_of_ended_processes_go_and_nothing_else(tmp_path):
 
 
 def test_a_live_draft_stays(tmp_path):
-    """A draft of a running process stays, and a draft of an ended process goes even if this one has its number."""
+    """A draft of a running process stays; a draft that nothing holds goes, even if its process is this one."""
     path = tmp_path / "run.png"
     body = "from clusterjax._files.disk import draft_beside\nwith draft_beside(folder) as draft:\n    draft.touch()\n"
     process = child(body + "    print('held', flush=True)\n    sys.stdin.readline()", path)

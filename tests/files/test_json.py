@@ -1,4 +1,4 @@
-"""JSON at the door: what is too large, too deep, not finite or of another form meets one sentence."""
+"""JSON that is too large, too deep, not finite or of another form is refused in one sentence."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from clusterjax._files.json import Within, misfit, open_regular, parse, read_bou
 
 
 def said(data, form=object, **options):
-    """What is said of JSON that is refused."""
+    """Returns the error about JSON that is refused."""
     with pytest.raises(ValueError, match=r"^store must .*'it'.*; fetch it again\.$") as caught:
         parse(data, form, "'it'", "store", "fetch it again", **options)
     return str(caught.value)
@@ -107,7 +107,8 @@ def test_a_file_is_bounded(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
-    """A named pipe, at which a reader would wait for a writer; a device without an end; a folder; links to them."""
+    """A named pipe, whose reader would wait for a writer, an endless device, a folder and links to these are
+    refused."""
     os.mkfifo(tmp_path / "pipe")
     kinds = {tmp_path / "pipe": "a named pipe", Path("/dev/zero"): "a device", tmp_path: "a folder"}
     for number, (path, kind) in enumerate(kinds.items()):
@@ -130,7 +131,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path, monkeypatch):
 
 
 def test_a_file_that_memory_does_not_hold_is_not_read(tmp_path, monkeypatch):
-    """A sparse file takes no place on the disk, whatever its size."""
+    """A sparse file takes no space on the disk, whatever its size."""
     path = tmp_path / "sparse"
     with open(path, "wb") as file:
         file.truncate(2**28)

@@ -15,7 +15,7 @@ from clusterjax._files.lock import LOCK, abandon, locked
 
 
 PACKAGE = Path(_lock.__file__).parents[1]
-# Imports the lock and nothing else of the package; {body} runs in its place.
+# A program that imports the lock and nothing else of the package; the body of a test follows it.
 CHILD = f"""
 import sys, time, types
 from pathlib import Path
@@ -42,7 +42,7 @@ HOLDS = "with locked(folder):\n    print('held', flush=True)\n    sys.stdin.read
 
 @pytest.fixture
 def held(tmp_path):
-    """A folder that another process holds, and that process."""
+    """A folder that another process has locked, and that process."""
     process = child(HOLDS, tmp_path / "out")
     assert process.stdout.readline() == "held\n"
     yield tmp_path / "out", process
@@ -117,7 +117,8 @@ while done < 20:
 
 
 def test_processes_that_start_together_never_hold_it_both(tmp_path):
-    """Both make and remove the folder and the lock all the time, and add to one number: none of it is lost."""
+    """Three processes make and remove the folder and the lock repeatedly, and add to one number: no addition is
+    lost."""
     (tmp_path / "counter").write_text("0")
     both = [child(COUNTS, tmp_path / "out") for _ in range(3)]
     assert [process.communicate(timeout=60)[1] for process in both] == ["", "", ""]
@@ -125,7 +126,7 @@ def test_processes_that_start_together_never_hold_it_both(tmp_path):
 
 
 def test_a_lock_whose_file_was_removed_guards_nothing(tmp_path, monkeypatch):
-    """Between the opening and the locking of the file, the run before gives it back."""
+    """The former run removes the file after the next run has opened it and before it has locked it."""
     taken = []
 
     def acquire(self, *arguments, real=filelock.FileLock.acquire, **options):
@@ -149,7 +150,7 @@ def test_what_is_no_folder_that_can_be_written_is_said(tmp_path, monkeypatch):
     if os.geteuid():
         assert "Permission denied" in refusal(tmp_path / "closed")
         assert "Permission denied" in refusal(tmp_path / "closed" / "below")
-    # What a read-only file system answers, which no permission of the superuser changes.
+    # A read-only file system gives this error even to the superuser.
     monkeypatch.setattr(filelock.FileLock, "acquire", lambda *_, **__: (_ for _ in ()).throw(OSError(30, "Read-only")))
     assert "cannot (Read-only)" in refusal(tmp_path / "closed")
 

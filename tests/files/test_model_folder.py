@@ -1,4 +1,4 @@
-"""Whatever kills a process that saves a model, the folder holds the former model whole or the new one whole."""
+"""If a process is killed while it saves a model, the folder holds either the former model or the new model, whole."""
 
 import functools
 import itertools
@@ -91,7 +91,7 @@ def found_in(folder):
 
 
 def crashes(monkeypatch, folder, before, save):
-    """Crash at each operation of `save` in `folder`, which holds what is in `before`."""
+    """Crashes at each operation of `save` in turn, in `folder`, which each time begins as a copy of `before`."""
     for at in itertools.count(1):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(before, folder)

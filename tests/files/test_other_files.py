@@ -1,4 +1,4 @@
-"""Files of others: what a run did not write stays bit for bit, and what is no regular file is not replaced or read."""
+"""Files of others stay bit for bit, and a file that is not regular is neither replaced nor read."""
 
 import functools
 import os
@@ -37,7 +37,7 @@ def _on_posix():
 
 
 def fill(folder: Path) -> dict[str, bytes]:
-    """Put files of others into a folder, some of whose names look like drafts; what the folder holds then."""
+    """Puts files of others into a folder, some with names like drafts; returns the content of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (
         "thesis.json.draft", "x.safetensors.partial", "page.html.partial", "run.safetensors.partial", ".probe.7",
@@ -79,7 +79,7 @@ def test_saving_and_reproducing_leave_the_files_of_others(tmp_path):
 
 
 def test_files_that_training_would_replace_are_refused(tmp_path):
-    """A checkpoint and a model of another program, also where the run is to begin anew."""
+    """A checkpoint and a model of another program are refused, even if the run is to begin anew."""
     for name, fresh in (("checkpoint.safetensors", False), ("model.safetensors", False)):
         folder = tmp_path / name
         before = fill(folder) | {name: b"of another program"}
@@ -131,7 +131,7 @@ def test_a_figure_that_is_drawn_again_keeps_the_files_of_others(tmp_path):
 
 @pytest.mark.parametrize("what", ("coins/thesis.txt", "coins", "index.html", "link"))
 def test_a_gallery_refuses_what_it_would_replace(tmp_path, what):
-    """A folder without a record, a file, and a page, each of another program; and a folder elsewhere."""
+    """A folder without a record, files and a page of another program, and a link to a folder elsewhere are refused."""
     out = tmp_path / "out"
     (out / what).parent.mkdir(parents=True)
     if what == "link":
@@ -205,7 +205,7 @@ LOADERS = {
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("kind", ("pipe", "zero", "folder", "sparse"))
 def test_what_is_no_file_of_this_kind_is_refused_at_once(tmp_path, name, kind):
-    """A named pipe without a writer, a device without an end, a folder, and 2^45 bytes that take no place."""
+    """A named pipe without a writer, an endless device, a folder, and a sparse file of 2^43 bytes are refused."""
     path = tmp_path / name
     if kind == "pipe":
         os.mkfifo(path)
@@ -272,7 +272,7 @@ print("done")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("without", (".figures.", "__main__"))
 def test_nothing_at_import_starts_a_device(without):
-    """Every module, and a process that is forked afterwards computes: threads of a device would not be in it."""
+    """After the import of every module a forked process computes; it would lack the threads of a device."""
     call = [sys.executable, "-c", IMPORTS, without]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120, env=fresh_environment())
     assert done.returncode == 0 and done.stdout.split() == ["figure3", "6", "done"], done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""One thing is one file: it comes back bit for bit, every damage is named, and files of others are kept."""
+"""A sealed file comes back bit for bit, every damage of it is named, and files of others are kept."""
 
 import json
 
@@ -124,7 +124,7 @@ def test_what_differs_is_named_within_dictionaries():
 
 
 def forged(**changes):
-    """A file of one tensor whose header claims something else."""
+    """A file of one tensor whose header makes a false claim."""
     tensor = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]} | changes
     header = json.dumps({"x": tensor}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(16)

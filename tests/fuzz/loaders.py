@@ -1,4 +1,4 @@
-"""Every loader of the package: a folder that it reads, and what it makes of it in plain values."""
+"""Every loader of the package, with a folder that it reads and the content that it returns in plain values."""
 
 import gzip
 import importlib.util
@@ -35,8 +35,8 @@ from tests.sentiment.test_store import fitted_of
 class Loader(NamedTuple):
     """A kind of files.
 
-    `make` writes them into a folder and `read` makes plain values of them. Files that are `ours` have checksums, so
-    that none may be read as something else; `few` says how much more a trial costs than that of most.
+    `make` writes the files into a folder, and `read` returns their content in plain values. Files that are `ours` have
+    checksums, so that damage may not change the values; a trial costs `few` times as much as most.
     """
 
     name: str
@@ -106,7 +106,7 @@ def make_hub_flax(folder):
 
 
 def shard(folder, write, names, file, config, separator="."):
-    """The weights in two shards with an index, and the configuration."""
+    """Writes the weights in two shards with an index, and the configuration."""
     stem, dot, ending = file.partition(".")
     shards = [f"{stem}-{k}-of-2{dot}{ending}" for k in (1, 2)]
     half = len(names) // 2
@@ -199,7 +199,7 @@ _WHOLE: list[Any] = []
 
 
 def read_sweep(folder):
-    """All that is there; points that damage made unfinished must be known as such, and all others be what they were."""
+    """All values of a sweep; a sweep that damage changed only to an unfinished one must be refused."""
     read = sweep.open(folder)
     _WHOLE[:] = _WHOLE or [read]
     there, before = read.status != 3, _WHOLE[0].status != 3

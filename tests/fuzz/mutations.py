@@ -19,7 +19,7 @@ ODD = (
 
 
 def mutated(name: str, data: bytes, rng: np.random.Generator, other: bytes) -> tuple[str, bytes]:
-    """What was done, and the file after it; `other` is another file of the folder."""
+    """Returns the name of the damage, and the damaged file; `other` is another file of the folder."""
     ways = [flipped, flipped, cut, doubled, spliced, zeroed, swapped_blocks, emptied]
     if name.endswith(".gz"):
         ways += 4 * [functools.partial(repacked, name)]
@@ -78,7 +78,7 @@ def emptied(data: bytes, rng: Any, other: bytes) -> bytes:
 
 
 def of_json(data: bytes, rng: Any, other: bytes) -> bytes:
-    """A value of another type, a huge count, a name that is gone, new or twice, or nesting without end."""
+    """Inserts a value of another type, a huge count or deep nesting, or removes, renames or repeats a name."""
     try:
         whole = json.loads(data)
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def is_tensors(data: bytes) -> bool:
 
 
 def of_tensors(data: bytes, rng: Any, other: bytes) -> bytes:
-    """A header that says something else, with the length that it has now or another."""
+    """Changes the header, and states its new length or a false length."""
     length = int.from_bytes(data[:8], "little")
     text = data[8 : 8 + length]
     if rng.random() < 0.4:
@@ -127,7 +127,7 @@ def of_tensors(data: bytes, rng: Any, other: bytes) -> bytes:
 
 
 def inner_json(text: bytes, rng: Any) -> bytes:
-    """The JSON that stands as a text in the header's metadata."""
+    """Changes the JSON that the header's metadata hold as a text."""
     try:
         whole = json.loads(text)
         name, inner = next(iter(whole["__metadata__"].items()))
@@ -138,7 +138,7 @@ def inner_json(text: bytes, rng: Any) -> bytes:
 
 
 def not_finite(data: bytes, rng: Any, other: bytes) -> bytes:
-    """NaN or infinity in one tensor of floats."""
+    """Puts NaN or infinity into one tensor of floats."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     tensors = [one for name, one in header.items() if name != "__metadata__" and one["dtype"] in ("F32", "F64")]
@@ -154,7 +154,7 @@ def not_finite(data: bytes, rng: Any, other: bytes) -> bytes:
 
 
 def of_header(data: bytes, rng: Any, other: bytes) -> bytes:
-    """Another shape or dtype in the header of an `.npy` file."""
+    """Puts another shape or dtype into the header of an `.npy` file."""
     for old, new in ((b"(", b"(%d, " % HUGE[rng.integers(len(HUGE) - 2)]), (b"<f", b"<c"), (b"<f8", b"|O8")):
         if old in data[:128] and rng.random() < 0.6:
             length = len(data[:128])
@@ -164,21 +164,21 @@ def of_header(data: bytes, rng: Any, other: bytes) -> bytes:
 
 
 def of_counts(data: bytes, rng: Any, other: bytes) -> bytes:
-    """A map, an array, a text or bytes of msgpack that claim to be very long."""
+    """Inserts a map, an array, a text or bytes of msgpack that claim to be very long."""
     at = rng.integers(len(data) + 1)
     mark = bytes([rng.choice([0xDD, 0xDF, 0xDB, 0xC6, 0xC9, 0xDE, 0xDC])])
     return data[:at] + mark + b"\x7f\xff\xff\xff" + data[at + 5 * rng.integers(2) :]
 
 
 def repacked(name: str, data: bytes, rng: Any, other: bytes) -> bytes:
-    """The damage inside, in an archive that is whole."""
+    """Damages the content of an archive that is itself whole."""
     inner = gzip.decompress(data)
     way, changed = mutated(name.removesuffix(".gz"), inner, rng, other)
     return gzip.compress(changed, 1)
 
 
 def rezipped(data: bytes, rng: Any, other: bytes) -> bytes:
-    """The damage in one array of an archive that is whole."""
+    """Damages one array of an archive that is itself whole."""
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as held, zipfile.ZipFile(stream, "w") as made:
         names = held.namelist()

@@ -1,4 +1,4 @@
-"""Damaged files of every loader are read as what they were or refused in one sentence; never anything else."""
+"""Damaged files of every loader are read or refused in one sentence, and cause no fault as `try_many` defines it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One damaged folder after the other, each with its outcome: equal, clean, different, or a fault."""
+"""Tries one damaged folder after the other; an outcome is equal, clean, different, or a fault."""
 
 import contextlib
 import re
@@ -25,9 +25,9 @@ MOST_MEGABYTES = 400
 
 
 class Report(NamedTuple):
-    """What came of many trials.
+    """The outcomes of many trials.
 
-    `counts` by outcome, and of each fault in words what was done and what came of it.
+    `counts` holds the number of each outcome, `faults` the damage and the outcome of each fault in words.
     """
 
     loader: str
@@ -40,11 +40,11 @@ class TooLong(BaseException):
 
 
 def try_many(loader: Loader, count: int, seed: int = 0) -> Report:
-    """Damage the files of a loader so many times.
+    """Damages the files of a loader `count` times.
 
-    Equal: what is read is what was written. Clean: a ValueError of one sentence that names a file or its folder.
-    Different: the damage is in what the file says, and nothing could tell, since it has no checksum or (every other
-    trial) was given a right one. All else is a fault: another error, other numbers without notice, numbers that are
+    Equal: the values read are those written. Clean: a ValueError of one sentence names a file or its folder. Different:
+    the damage changes the content of a file, and no checksum shows it, since the file has none or (every other trial)
+    was given a right one. All other outcomes are faults: another error, other numbers without notice, numbers that are
     not finite, much memory or much time.
     """
     counts, faults = Counter(), []
@@ -94,9 +94,9 @@ def judge(loader: Loader, folder: Path, expected: Any, sealed: bool) -> tuple[st
 
 
 def sign(target: Path, former: str) -> bool:
-    """Give a damaged file, and the header of the model beside it, right checksums; whether there was one to give.
+    """Gives a damaged file, and the header of the model beside it, right checksums; True if there was a checksum.
 
-    `former` is the checksum that the file had.
+    `former` is the checksum that the file had before.
     """
     model, found = target.with_name(MODEL), False
     if model.is_file() and former.encode() in model.read_bytes():
@@ -149,7 +149,7 @@ def time_limit() -> Iterator[None]:
 
 
 def peak_megabytes(reset: bool = False) -> float:
-    """The most memory so far, or, with `reset`, that of now; 0 where the system does not say."""
+    """The peak of the memory so far, or with `reset` the present memory; 0 if the system does not tell."""
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5")
@@ -160,7 +160,7 @@ def peak_megabytes(reset: bool = False) -> float:
 
 
 def table(reports: list[Report]) -> str:
-    """One line for each loader."""
+    """A table with one line for each loader."""
     kinds = ("equal", "clean", "different", "fault")
     lines = [f"{'loader':28}" + "".join(f"{kind:>11}" for kind in kinds)]
     lines += [f"{one.loader:28}" + "".join(f"{one.counts[kind]:11}" for kind in kinds) for one in reports]
@@ -169,7 +169,7 @@ def table(reports: list[Report]) -> str:
 
 
 def show(reports: list[Report], most: int = 12, out: Any = sys.stdout) -> None:
-    """The table, and the first faults of each loader."""
+    """Prints the table, and the first faults of each loader."""
     print(table(reports), file=out)
     for one in reports:
         print(*one.faults[:most], sep="\n", file=out)

@@ -1,5 +1,4 @@
-"""The key of a point depends on its coordinates and the seed: it is the same in every grid, and no two points share
-it."""
+"""The key of a point depends on its coordinates and the seed: it is the same in every grid, and no points share it."""
 
 import jax
 import jax.numpy as jnp

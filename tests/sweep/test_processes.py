@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The bytes of a store that was written here, on one device."""
+    """The bytes of a store that this process wrote on one device."""
     path = tmp_path_factory.mktemp("whole") / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(*next(iter(DATE.items())))

@@ -49,7 +49,7 @@ def test_the_stream_is_the_sum_of_its_parts(where, relative, dtype):
 
 @eqx.filter_jit
 def inside(block, x):
-    """What the heads read, and the sums to which the two norms are applied."""
+    """The input of the heads, and the sums to which the two norms are applied."""
     first, second = block.norms
     read = block.residual.read(first, x)
     total = x + block.attention(read)

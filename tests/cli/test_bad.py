@@ -13,7 +13,7 @@ from clusterjax._cli import _parser, main
 
 
 def leaves(parser, words=()):
-    """Every command that can be run, with its words."""
+    """Yields the words and the parser of every command that can be run."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
         yield words, parser
@@ -23,7 +23,7 @@ def leaves(parser, words=()):
 
 
 COMMANDS = dict(leaves(_parser()))
-# What a call needs beside the option that is bad; {0} is a folder with the files below.
+# The words that a call needs beside the bad option; {0} is the folder of the fixture `place`.
 NEEDS = {
     ("reproduce",): "figure3 --out {0}/out",
     ("probe",): "--out {0}/out",
@@ -34,14 +34,14 @@ NEEDS = {
     ("complete",): "language-model text",
     ("sweep", "phase-diagram"): "--store {0}/out --times 3 --n 3 --samples 2 --betas 1:2:2",
 }
-# A figure that reads what the option names.
+# A figure that reads the file that an option names.
 READERS = {
     "--albert": "figure7", "--texts": "figure1", "--imdb": "sentiment-words", "--ids": "figure1",
 }  # fmt: skip
 HUGE = "1" + 30 * "0"
 WHOLE = ("", "x", "1.5", "-1", "nan", "inf", "1e3", HUGE, 5000 * "9")
 NUMBER = ("", "x", "-1", "nan", "inf", "-inf", "1e300", "1e-300", 400 * "9")
-# Options for which 0 is no bad value: of every command, and of one.
+# Options for which 0 is a good value: in every command, and in one.
 NO_ZERO = {"--seed", "--snapshots", "--temperature", "--noise", "--drop"}
 NO_LAYERS = {("train", "sentiment"): {"--num-layers"}}
 PLACES = ("", "  ", "{0}/file/below", 5000 * "a")
@@ -145,7 +145,7 @@ def shown(call):
 )
 @pytest.mark.parametrize("words", [*COMMANDS, ()], ids=" ".join)
 def test_bad_commands_end_with_one_sentence(place, capsys, monkeypatch, words):
-    """One command for each kind of call, so that a fault names all its calls at once."""
+    """There is one test for each command, so that a failure names all faulty calls of the command at once."""
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "stdin", None)
     before, wrong = content(place), []

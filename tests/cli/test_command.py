@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A function that is run in the child needs a fork; the child then executes another program at once.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 ENTRY = "import sys; sys.argv[0] = 'clusterjax'; from clusterjax_command import run; sys.exit(run())"
-# The same, with a line once signals are seen to and nothing else has been imported.
+# `ENTRY`, which prints a line once signals are handled and before anything else is imported.
 SAYS_WHEN_READY = """
 import sys
 import clusterjax_command._run as command
@@ -26,7 +26,7 @@ see_to_signals = command.end_quietly_on_signals
 command.end_quietly_on_signals = lambda: (see_to_signals(), print('ready', flush=True))
 sys.exit(command.run())
 """
-# What takes the place of the package, so that a child is there at once; {} is what its main does.
+# A stub in place of the package, so that a child starts at once; {} is the body of its main.
 STUB = """
 import sys, types
 for name in ("clusterjax", "clusterjax._cli", "clusterjax._files.lock"):
@@ -50,7 +50,7 @@ def ended(process):
     return process.returncode, out, err
 
 
-# A lock that is taken twice, in C: it never comes back to Python, whatever signal arrives.
+# A lock that is taken twice, in C: the call never returns to Python, whatever signal arrives.
 NATIVE = """
 import ctypes
 mutex, take = ctypes.create_string_buffer(128), ctypes.CDLL(None).pthread_mutex_lock
@@ -58,7 +58,7 @@ take(mutex)
 print('up', flush=True)
 take(mutex)
 """
-# Python that C calls, as compiled code does: an exception could not go through it.
+# Python code that C calls, as compiled code does: an exception could not pass through C.
 CALLED_BACK = """
 import ctypes, os, signal
 kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -79,7 +79,7 @@ SIGNALS = ((signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 1
 @pytest.mark.parametrize(("number", "word", "status"), SIGNALS, ids=("SIGINT", "SIGTERM"))
 @pytest.mark.parametrize("main", BUSY.values(), ids=BUSY)
 def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
-    """Wherever it is: also where an exception would be caught, or go through compiled code, or wait for it."""
+    """The command ends even where an exception would be caught, could not pass compiled code, or would be delayed."""
     process = start("train", "sentiment", main=main)
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
@@ -89,7 +89,7 @@ def test_a_signal_ends_the_command_with_one_line(number, word, status, main):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 def test_a_signal_during_imports_is_quiet(number):
-    """At moments spread over the import of what a command needs, which is most of a call that is refused."""
+    """Signals come at moments spread over the imports, which take most of the time of a refused call."""
     stopped = 0
     for part in range(4):
         process = start("predict", "absent", "text", entry=SAYS_WHEN_READY)
@@ -111,7 +111,7 @@ def test_a_signal_during_imports_is_quiet(number):
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
 @pytest.mark.parametrize("late", ("import atexit; atexit.register(time.sleep, 5)", "Late.last = Late()"))
 def test_a_signal_after_the_end_does_not_change_it(number, late):
-    """While functions run at the exit, and while modules are taken down after that."""
+    """Signals come while functions run at the exit, or later, while modules are taken down."""
     slow = "import time\nclass Late:\n    def __del__(self, time=time):\n        time.sleep(2)"
     main = f"{slow}\n{late}\nprint('up', flush=True)\nreturn 2"
     process = start("predict", main=main)

@@ -1,4 +1,4 @@
-"""The command complete: next words with their probabilities and a continuation, as the functions have them."""
+"""The command complete: next words with their probabilities and a continuation, as the functions return them."""
 
 import json
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ OPTIONS = ("--temperature", 1.5, "--seed", 5, "--num-tokens", 4, "--top-k", 20)
 
 
 def test_options_are_passed_on(capsys, monkeypatch):
-    """What the functions are asked for, and what the command makes of their answers."""
+    """The functions get the options of the command, which prints their results."""
     asked = []
     words = SimpleNamespace(words=["seen", "made"], probabilities=np.array([0.5, 0.25]))
     generated = SimpleNamespace(texts=[" seen !"], lengths=np.array([2]), log_probs=np.array([-1.0, -0.5]))

@@ -1,4 +1,4 @@
-"""Completion for bash and zsh: the script is made of the parser, and bash completes by it."""
+"""Completion for bash and zsh: the script is made from the parser, and bash completes words by it."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ def script(shell, capsys):
 
 
 def completed(file, words):
-    """What bash offers for the last of these words."""
+    """Returns the words that bash offers for the last of these words."""
     code = f"""
 source {file}
 COMP_WORDS=({" ".join(f'"{word}"' for word in words)})

@@ -1,4 +1,4 @@
-"""The picture that `train` leaves: of the recorded history, beside the model, once, and never instead of it."""
+"""`train` draws the recorded history once, beside the model; a picture that fails leaves the model as it is."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ def lines_of(figure, panel):
 
 
 def marks_of(figure, panel):
-    """Where there are vertical lines, by label; of one kind the first has it."""
+    """The places of the vertical lines."""
     return [line.get_xdata()[0] for line in figure.axes[panel].lines if list(line.get_ydata()) == [0, 1]]
 
 
 def test_curves_are_the_recorded_numbers():
-    """At the steps of the checkpoints."""
+    """The curves are drawn at the last steps of the epochs."""
     history = HISTORY[:5]
     figure = training_curves(history, **_described(REPORT, 5))
     for panel, name in enumerate(("loss", "accuracy")):

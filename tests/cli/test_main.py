@@ -1,4 +1,4 @@
-"""What the command passes on, what it refuses with one sentence and status 2, and what its help says."""
+"""The command passes options on, refuses calls with one sentence and status 2, and states defaults in its help."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from tests.probe_cases import SHARED, tensors_of, write
 
 
 def refused(capsys, *argv, command="reproduce"):
-    """The one line that the command prints when it refuses a call."""
+    """Returns the one line that the command prints when it refuses a call."""
     try:
         status = main([*command.split(), *map(str, argv)])
     except SystemExit as stop:
@@ -49,7 +49,7 @@ def test_names_may_stand_behind_options():
 
 
 def test_a_parameter_that_no_figure_or_not_this_one_has(capsys, tmp_path):
-    """Refused before anything is run, with what could be set; a value of the wrong kind with its range."""
+    """Wrong parameters are refused before anything is run; a value must be a number."""
     for given, words in {
         "seed=3": "--set must give parameters of figures, but seed is an option of its own; pass --seed 3.",
         "n=5 --set n=6": "--set must give each parameter once, but n is given 2 times; keep one.",
@@ -62,7 +62,7 @@ def test_a_parameter_that_no_figure_or_not_this_one_has(capsys, tmp_path):
 
 
 def not_read(capsys, out, folder):
-    """The line with which both commands refuse a network, before anything is written."""
+    """Returns the line with which both commands refuse a network, before anything is written."""
     lines = {
         refused(capsys, "figure7", "--albert", folder, "--out", out),
         refused(capsys, folder, "--out", out, command="probe"),
@@ -181,7 +181,7 @@ def test_make_draws_the_second_network_where_nothing_else_is_asked(tmp_path, wor
 
 
 def test_module_runs_as_a_command():
-    """With the status of `main`; what else it does is that of the command, in this process."""
+    """The module exits with the status of `main`; other tests run the command in this process."""
     command = [sys.executable, "-m", "clusterjax", "dance"]
     wrong = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
     assert wrong.returncode == 2 and "dance" in wrong.stderr and "Traceback" not in wrong.stderr

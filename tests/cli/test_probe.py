@@ -1,4 +1,4 @@
-"""`clusterjax probe` from end to end on small networks: what it reads and writes, and that a killed run goes on."""
+"""`clusterjax probe` from end to end on small networks: its input and output, and killed runs that continue."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def settings(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def two_figures(monkeypatch):
-    """The other two have runs of their own elsewhere."""
+    """Leaves out the other two figures, which other tests draw."""
     monkeypatch.setattr("clusterjax._cli._PROBE_FIGURES", FIGURES)
 
 
@@ -48,7 +48,7 @@ def call(settings, out, *more):
 
 
 def results(out):
-    """The records, without what two runs never have in common."""
+    """The records, without the times, which differ between two runs."""
     records = [json.loads((out / name / "results.json").read_text("utf-8")) for name in FIGURES]
     return [{name: value for name, value in one.items() if name not in ("seconds", "finished")} for one in records]
 
@@ -91,7 +91,7 @@ def test_what_is_unfinished_of_other_settings_is_removed(tmp_path):
         assert list((tmp_path / ".clusterjax.unfinished" / "one").iterdir()) == [store]
     with machinery._unfinished(tmp_path, {"name": "one", "seed": 1}) as again:
         assert again == store and again.is_dir()
-    # The folder of all figures goes with the run: another process may be making one in it.
+    # The folder of all figures stays until the run ends, since another process may be making a folder in it.
     assert list((tmp_path / ".clusterjax.unfinished").iterdir()) == []
 
 
@@ -263,7 +263,7 @@ def test_a_probe_of_a_folder_without_tokenizer_takes_ids(bare, tmp_path, capsys,
 
 
 def probed(place, out, rows):
-    """The folders of the results of `clusterjax probe` of a network, by token ids, and the records in them."""
+    """Runs `clusterjax probe` on a network with token ids; returns the records by the names of their folders."""
     ids = out.with_suffix(".txt")
     ids.write_text("\n".join(" ".join(map(str, row)) for row in rows))
     assert (
@@ -319,7 +319,7 @@ def test_baselines_of_layers_with_and_without_windows():
 
 
 def test_random_weights_of_a_file_that_gives_no_spread(tmp_path):
-    """A GGUF file says nothing of the initialisation, so that the caption says which one the controls have."""
+    """A GGUF file does not state its initialisation, so that the caption states that of the controls."""
     model, words = model_of(Settings(albert=write_gguf(tmp_path / "a.gguf", gguf_network())))
     assert "its random weights of the spread 0.02, because its file gives none" in words
     drawn = probe.randomise(model, jr.key(0)).network.layers[0].attention.query.kernel[...]

@@ -1,5 +1,5 @@
-"""The commands train and predict: a run from end to end, killed and resumed, one's own texts, and one line for what is
-wrong."""
+"""The commands train and predict: a whole run, a run that is killed and resumed, texts of users, and errors in one
+line."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def lines_of(capsys, *argv):
 
 
 def refused(capsys, *argv):
-    """The one line that the command prints when it refuses a call."""
+    """Returns the one line that the command prints when it refuses a call."""
     status, output = main([str(word) for word in argv]), capsys.readouterr()
     assert status == 2 and output.err.count("\n") == 1 and "Traceback" not in output.err
     return output.err
@@ -148,7 +148,7 @@ def test_review_without_a_known_word_is_answered_with_the_offset(trained, capsys
 
 
 def own_texts(path, rows=slice(None)):
-    """A table of stars, of the made-up reviews: 5 and 4 if positive, 1 and 2 if negative, and 3 at times."""
+    """A table of made-up reviews with stars: 5 or 4 if positive, 1 or 2 if negative, and 3 in every tenth review."""
     stars = [(3 if row % 10 == 9 else 4 * label + 1 - (2 * label - 1) * (row % 2), text)
              for row, (label, text) in enumerate(zip(REVIEWS.labels.tolist(), REVIEWS.texts, strict=True))]  # fmt: skip
     lines = [json.dumps({"stars": star, "Body": text}) + "\n" for star, text in stars[rows]]
@@ -162,7 +162,7 @@ COLUMNS = ("--text-column", "body", "--label-column", "stars")
 @pytest.mark.exhaustive_cases("threshold", "second table")
 @pytest.mark.parametrize("test", (False, True), ids=("threshold", "second table"))
 def test_texts_of_ones_own(tmp_path, capsys, test):
-    """The split is made, or that of the second table; the meaning of the labels and the sizes are said."""
+    """The split is random, or that of the second table; the command prints the meaning of the labels and the sizes."""
     data, out = own_texts(tmp_path / "a.jsonl", slice(0, 300) if test else slice(None)), tmp_path / "model"
     more = ("--test", own_texts(tmp_path / "b.jsonl", slice(300, 400))) if test else ()
     call = ("train", "sentiment", data, *COLUMNS, "--threshold", "2:3", *more, "--out", out, *SMALL, "--fresh")

@@ -1,4 +1,4 @@
-"""The command `sweep phase-diagram`: what it passes on, what it keeps and draws, what it refuses in one line."""
+"""The command `sweep phase-diagram`: its options, its store and picture, and its refusals in one line."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SMALL = ["--betas", "1:4:2", "--times", "3", "--until", "1", "--n", "4", "--samp
 
 @pytest.mark.exhaustive
 def test_small_diagram(capsys, tmp_path):
-    """It is kept and drawn, and the same call again only draws."""
+    """The diagram is stored and drawn, and the same call again only draws."""
     store, picture = tmp_path / "run.zarr", tmp_path / "a.png"
     call = [*CALL, *SMALL, "--store", str(store), "--out", str(picture)]
     assert main(call) == 0

@@ -70,7 +70,7 @@ def test_drafts_of_ended_processes_go_and_nothing_else(tmp_path):
     assert not (tmp_path / draft_of("run.png")).exists() and (tmp_path / draft_of("a")).exists()
     clear_drafts(tmp_path)
     assert set(names(tmp_path)) == {*NOT_OURS, "b", "c", "elsewhere", ".photos.2020.draft"}
-    # A folder that was moved away gets its name back if its successor has not come.
+    # A folder that was moved away gets its name back if its successor is missing.
     assert (tmp_path / "b" / "results.json").read_text() == draft_of("b", kind=OLD)
     assert (tmp_path / "c" / "results.json").read_text() == "c"
 

@@ -107,8 +107,7 @@ def test_a_file_is_bounded(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
-    """A named pipe, whose reader would wait for a writer, an endless device, a folder and links to these are
-    refused."""
+    """A named pipe, whose reader would wait for a writer, an endless device, a folder and links to them are refused."""
     os.mkfifo(tmp_path / "pipe")
     kinds = {tmp_path / "pipe": "a named pipe", Path("/dev/zero"): "a device", tmp_path: "a folder"}
     for number, (path, kind) in enumerate(kinds.items()):

@@ -1,4 +1,4 @@
-"""The same picture gives the same bytes, whatever order a solver or a set has in one process or another."""
+"""A picture always gives the same bytes, whatever order a solver or a set has in one process or another."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from clusterjax.plot import save
 
 
 class Shaken(ConstrainedLayoutEngine):
-    """A layout that differs in the last bits, as that of two processes does."""
+    """A layout that differs in the last bits, as the layouts of two processes do."""
 
     size = 1e-13
 

@@ -1,4 +1,4 @@
-"""Phase diagrams as pictures: the cells, the curves over them, and what is refused."""
+"""Phase diagrams as pictures: the cells, the curves over them, and refusals."""
 
 from types import SimpleNamespace
 
@@ -68,7 +68,7 @@ def places(checkpoints=None):
 
 
 def points(ax):
-    """The points of each layer, with their faces."""
+    """The points of each layer, and their face colours."""
     drawn = [part for part in ax.collections if len(part.get_offsets()) > 1 and part.get_sizes().size]
     return np.stack([part.get_offsets() for part in drawn]), [part.get_facecolor() for part in drawn]
 
@@ -82,7 +82,7 @@ def test_heads_on_the_diagram(checkpoints):
     one = places()
     np.testing.assert_allclose(found[..., 0], 10 * one.eigenvalue.mean)
     np.testing.assert_allclose(found[..., 1], one.beta.mean)
-    # Rings are those of complex pairs, and the two layers differ.
+    # Heads with complex pairs are rings, and the two layers have different colours.
     for face in faces:
         np.testing.assert_array_equal(face[2], 1.0)
         assert (face[:2, :3] < 1).any(axis=1).all()
@@ -91,7 +91,7 @@ def test_heads_on_the_diagram(checkpoints):
     assert left < -5 and right >= 32.5 and low <= 0 and high > 9
     mesh, bars = ax.collections[0], [part for part in ax.collections if hasattr(part, "get_segments")]
     np.testing.assert_array_equal(mesh.get_array(), dataset().close_pairs)
-    # Bars of one standard error on both sides, of time, then of beta, of each layer.
+    # Bars extend by one standard error to both sides, layer by layer, first in time, then in beta.
     first = np.array(bars[0].get_segments())[0]
     np.testing.assert_allclose(first, [[-5.1, 1.0], [-4.9, 1.0]])
     tracks = [line.get_xydata() for line in ax.lines if line.get_linewidth() == 0.7]

@@ -1,4 +1,4 @@
-"""`plot.dendrogram`: where its lines are, and what it refuses."""
+"""`plot.dendrogram`: the places of its lines, and its refusals."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The look stays local, files are whole and reproducible, and bad input is met at the door."""
+"""The style stays local, files are never half written, and bad input is refused with an instruction."""
 
 import matplotlib as mpl
 import numpy as np

@@ -1,4 +1,4 @@
-"""No word piece is ever drawn as a box: what the font lacks is an escape, in every picture that names words."""
+"""No word piece is drawn as a box: letters that the font lacks are escaped, in every picture that names words."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ LACKED = "\u6771"  # east; DejaVu Sans has no Chinese
 
 
 def draw(words):
-    """Draw words as plain text, a hundred in a line: matplotlib warns of each letter that the font lacks."""
+    """Draws words as plain text, a hundred in a line: matplotlib warns of each letter that the font lacks."""
     figure = Figure(figsize=(20, 20))
     with plot.style():
         for line in range(0, len(words), 100):
@@ -34,7 +34,7 @@ def vocabularies():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ("albert", "language model"))
 def test_every_piece_of_the_package_is_drawn(name):
-    """Raw, one piece makes matplotlib warn, which is an error here; as labels none does, nor looks as another."""
+    """Matplotlib warns of a raw piece, which is an error here; as labels the pieces cause no warning and all differ."""
     pieces = vocabularies()[name]
     assert len(pieces) > 2000 and LACKED in pieces and "🙂" in pieces
     with pytest.warns(UserWarning, match="Glyph .* missing from font"):
@@ -69,7 +69,7 @@ def pictures():
 
 
 def test_every_picture_of_words_escapes_them():
-    """A dollar begins no formula either, where words are not asked to be formulas."""
+    """A dollar sign in a word begins no formula."""
     for figure in pictures():
         figure.draw_without_rendering()
         written = " ".join(text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text")))

@@ -1,4 +1,4 @@
-"""Films as MP4 have every frame, and one sentence says where ffmpeg is missing or cannot write them."""
+"""Films as MP4 have every frame, and one sentence says that ffmpeg is missing or cannot write them."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.plotting import run
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
 def test_mp4_has_every_frame_and_plays_in_a_browser(tmp_path):
-    """H.264 in yuv420p with even sides, the index first, the red token in every frame, and the same bytes again."""
+    """A film is H.264 in yuv420p with even sides, has its index first and the red token in all frames, and repeats."""
     path = tmp_path / "deep" / "run.mp4"
     # 2.03 inches of 100 pixels are 203.
     plot.animate(run(3, times=5), path, fps=5, dpi=100, inches=2.03, highlight=0)

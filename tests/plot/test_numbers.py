@@ -26,7 +26,7 @@ def test_histograms_count_each_pair_once():
 
 
 def test_histograms_share_axes_and_write_the_height_of_a_spike():
-    """Tokens that coincide have cosine 1 up to rounding beyond it; all their mass is in the last bin."""
+    """Cosines of tokens that coincide may round to above 1; all their mass is in the last bin."""
     flat = np.linspace(-1, 1, 1000)
     axes = plot.histograms([flat, flat, flat, np.full(10, 1.0 + 2e-7)], bins=40, labels=list("abcd"))
     assert [ax.get_title() for ax in axes] == list("abcd")

@@ -1,4 +1,4 @@
-"""`plot.player`: what its page holds, what it leaves out and says so, and what a browser makes of it."""
+"""`plot.player`: the content of its page, the notes about parts left out, and the page in a browser."""
 
 import base64
 import html
@@ -36,7 +36,7 @@ def test_the_page_holds_the_tokens_and_the_times(d):
     page = plot.player(one, highlight=2)
     data = page_data(page)
     assert data["times"] == list(one.ts) and data["kind"] == "sphere" and data["highlight"] == 2
-    # Half a step of 1 / 32767.
+    # Coordinates are rounded to steps of 1 / 32767.
     np.testing.assert_allclose(tokens_in(page), one.xs, atol=0.5001 / 32767, rtol=0)
     assert page.notes == () and '<ul class="notes"></ul>' in page.html
 
@@ -47,7 +47,7 @@ def test_tokens_in_the_plane_and_in_space_are_scaled_to_their_box():
     data = page_data(page)
     assert data["kind"] == "box" and data["view"]["range"] == [[0.0, 4.0], [10.0, 14.0]]
     np.testing.assert_allclose(tokens_in(page) * 2 + [2.0, 12.0], xs, atol=1e-4)
-    # All at one point.
+    # All tokens are at one point.
     same = plot.player(np.full((2, 3, 3), 7.0))
     np.testing.assert_array_equal(tokens_in(same), 0.0)
     assert page_data(same)["view"]["range"] == [[0.0, 14.0]] * 3
@@ -55,7 +55,7 @@ def test_tokens_in_the_plane_and_in_space_are_scaled_to_their_box():
 
 def test_tokens_of_many_dimensions_are_projected_and_the_page_says_so():
     rng = np.random.default_rng(0)
-    # Within a space of three dimensions, of eight, up to a little.
+    # The tokens are almost within three of eight dimensions.
     frame = np.linalg.qr(rng.normal(size=(8, 3)))[0]
     inside = unit(rng.normal(size=(4, 10, 3)))
     page = plot.player(unit(inside @ frame.T + 1e-4 * rng.normal(size=(4, 10, 8))))
@@ -63,14 +63,14 @@ def test_tokens_of_many_dimensions_are_projected_and_the_page_says_so():
     assert "dimension 8, projected onto their first three principal axes about the centre of the sphere" in note
     assert "100.0 % of the mean square length" in note and html.escape(note) in page.html
     assert page_data(page)["kind"] == "ball"
-    # A rotation of what is inside: inner products stay.
+    # The projection rotates the three dimensions, so that inner products stay.
     found = tokens_in(page)
     np.testing.assert_allclose(found @ found.swapaxes(1, 2), inside @ inside.swapaxes(1, 2), atol=2e-3)
 
 
 def test_a_cloud_of_many_dimensions_is_projected_about_its_mean():
     rng = np.random.default_rng(1)
-    # Far from the origin: about it, the first axis would be the direction of the mean and nothing else.
+    # The cloud is far from the origin, about which the first axis would be the direction of the mean alone.
     xs = 100.0 + rng.normal(size=(2, 200, 5)) * [5.0, 4.0, 3.0, 1.0, 1.0]
     (note,) = plot.player(xs).notes
     share = float(re.search(r"([\d.]+) % of the variance", note)[1])
@@ -93,7 +93,7 @@ def test_too_many_points_are_thinned_and_the_page_says_so(times, n, said):
     data = page_data(page)
     assert page.notes == (f"Thinned to at most 100,000 points: {said}, evenly chosen.",) and page.notes[0] in page.html
     assert len(data["times"]) * data["n"] <= MOST_POINTS
-    # Both ends of the run are there, and the token that is followed.
+    # Both ends of the run and the highlighted token are kept.
     assert data["times"][0] == 0 and data["times"][-1] == times - 1
     half = (n - 1) / 2
     assert abs(tokens_in(page)[0, data["highlight"], 0] * half + half - (n - 2)) < n / 60_000
@@ -135,7 +135,7 @@ PLACED = (
 
 @pytest.fixture(scope="module")
 def film(browser, tmp_path_factory):
-    """A page with a run, opened, and the run."""
+    """A run, a browser that shows its page, and the path of the page."""
     one = run(3, n=12, times=7)
     path = tmp_path_factory.mktemp("player") / "run.html"
     plot.player(one, path, highlight=0, radius=0.3, title="</script> & so on")
@@ -152,7 +152,7 @@ def test_a_browser_shows_the_tokens_where_plot_sphere_has_them(film):
     scale = min(width, height) / 2.4
     np.testing.assert_allclose(found[:, :2], [width / 2, height / 2] + scale * xy * [1, -1], atol=0.05)
     np.testing.assert_allclose(found[:, 2], depth, atol=1e-4)
-    # The red one is drawn in its place, and the corner is empty.
+    # The red token is drawn in its place, and the corner is empty.
     pixels = (
         "const g = clusterjax.player.scene.context, image = g.getImageData(0, 0, g.canvas.width, g.canvas.height);"
         "return arguments[0].map(([x, y]) => Array.from(image.data.slice(4 * (y * image.width + x)).slice(0, 3)))"
@@ -167,7 +167,7 @@ def test_the_slider_and_the_keys_move_in_time(film):
     browser.open(path)
     browser.run("const s = document.getElementById('slider'); s.value = 2.5; s.dispatchEvent(new Event('input'))")
     browser.frames()
-    middle = unit((one.xs[2] + one.xs[3]) / 2)  # of the great circle
+    middle = unit((one.xs[2] + one.xs[3]) / 2)  # the middle of the great circle
     np.testing.assert_allclose(np.reshape(browser.run(DRAWN), (12, 3)), middle, atol=1e-4)
     says = "return [document.getElementById('time').textContent, document.getElementById('clusters').textContent]"
     assert browser.run(says) == ["t = 1.3", f"{int(cjx.num_clusters(jnp.asarray(one.xs[3]), 0.3))} clusters"]

@@ -1,4 +1,4 @@
-"""Pictures of tokens of R^2 and R^3: where tokens, ticks and limit shapes are on paper."""
+"""Pictures of tokens in R^2 and R^3: the places of tokens, ticks and limit shapes."""
 
 import jax.numpy as jnp
 import numpy as np

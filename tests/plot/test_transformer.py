@@ -1,4 +1,4 @@
-"""Pictures of a Transformer: what flows between streams, positions, the logit lens, neurons as memories."""
+"""Pictures of a Transformer: flows between streams, positions, the logit lens, neurons as memories."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -140,7 +140,7 @@ def test_the_lens_shows_the_likeliest_words_from_the_bottom_up():
 
 
 def test_a_causal_trace_is_what_each_place_gives_back():
-    """Token k and level l are at (l, k), zero is white, and the title says what is restored."""
+    """Token k and level l are at (l, k), zero is white, and the title names the restored part."""
     restored = np.random.default_rng(0).normal(-3.0, 1.0, (5, 3))
     trace = CausalTrace(restored, -1.25, -4.5)
     ax = plot.causal_trace(trace, tokens=["The", "tower", "$is$"])

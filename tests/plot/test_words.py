@@ -1,4 +1,4 @@
-"""Words with names: no two overlap, none hides a marker, leaders and sides are told apart; and their film."""
+"""Named words: no two names overlap, no name leaves the picture, leaders keep their names; and films of words."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ NAMES = [f"word{k}" + "abcdefgh"[: k % 8] for k in range(len(CROWD))]
 
 
 def drawn(ax):
-    """The boxes of all names, as a browser would measure them, in pixels; by name."""
+    """The boxes of all names in pixels, by name."""
     figure = ax.figure
     figure.draw_without_rendering()
     return {text.get_text(): text.get_window_extent() for text in ax.texts}
@@ -55,7 +55,7 @@ def test_words_on_a_leader_are_counted_and_have_no_name():
 
 
 def test_names_of_leaders_stay_when_words_move():
-    """With the places of all frames to avoid, a leader's name stands at the same place in each."""
+    """If the places of all frames are avoided, the name of a leader is at the same place in each frame."""
     later = 0.5 * CROWD + 0.5 * CROWD[0]
     later[0] = CROWD[0]
     both, limits = np.concatenate([CROWD, later]), ((-4.0, 4.0), (-2.0, 2.0))

@@ -213,7 +213,8 @@ def test_numbers_that_are_not_finite_are_null(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def bare(settings, tmp_path_factory):
-    """The same network without its tokenizer, and its texts as token ids; what it reads by them."""
+    """The network without its tokenizer, with its texts as token ids in files; and the texts as the network reads
+    them."""
     folder = tmp_path_factory.mktemp("bare")
     for name in ("config.json", "model.safetensors"):
         shutil.copy(settings.albert / name, folder / name)

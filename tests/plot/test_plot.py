@@ -26,8 +26,7 @@ def test_circle_says_how_many_tokens_lie_on_one_spot():
 
 
 def test_a_gathering_cluster_has_no_count_and_one_with_a_stray_has():
-    """Ten tokens that touch, with 40 close by, have no number; with one stray token in place of the 40 they have
-    one."""
+    """Ten tokens that touch, with 40 close by, have no number; with one stray token in place of the 40 they do."""
     spot, near, rest = np.linspace(-0.08, 0.0, 10), np.linspace(0.03, 0.9, 40), np.linspace(2.0, 5.0, 14)
     for theta, expected in (
         (np.concatenate([spot, near, rest]), set()),

@@ -37,7 +37,7 @@ def listed(x):
 
 
 def on_the_sphere(x):
-    """A cloud as unit tokens; a token at the origin has no direction, and gets one."""
+    """A cloud as unit tokens; a token at the origin has no direction, and gets the first axis."""
     x = np.array(x, float)
     x[~x.any(axis=1), 0] = 1.0
     return unit(x)
@@ -75,7 +75,7 @@ def test_rare_normal_numbers_are_right_too(page):
     u = np.concatenate([[0.0, 0.85, -0.85, 1 - 2.0**-40, 2.0**-40 - 1], np.linspace(-0.999999, 0.999999, 41)])
     found = page.run("return arguments[0].map(clusterjax.normalOf)", listed(u))
     np.testing.assert_allclose(found, np.sqrt(2) * scipy.special.erfinv(u), rtol=1e-14)
-    # That of XLA takes the logarithm of 1 - u^2, which has lost digits where u is near to one.
+    # The function of XLA takes the logarithm of 1 - u^2, which has lost digits where u is near one.
     np.testing.assert_allclose(found, np.sqrt(2) * np.asarray(jax.lax.erf_inv(jnp.asarray(u))), rtol=1e-11)
 
 
@@ -94,14 +94,15 @@ END = """const [x0, s, t] = arguments, run = new clusterjax.Run(s, x0);
 @pytest.mark.parametrize("kind", ("softmax", "unnormalised", "hardmax"))
 @pytest.mark.parametrize("causal", (False, True), ids=("full", "causal"))
 def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
-    """With and without B and V, a beta of either sign, masses of one, seven and zero, every position and cloud."""
+    """Velocities agree with and without B and V, for beta of either sign, masses 0, 1 and 7, all positions and
+    clouds."""
     allowed = attention_reference.causal if causal else attention_reference.full
     cases, expected = [], []
     every = itertools.product(enumerate(sorted(CLOUDS)), (1.0, -1.0), ("none", "alibi", "rotary"))
     for (k, name), sign, position in every:
         d, plain, mass = 2 + k % 2, k % 3 == 0, (7.0, 1.0, 0.0)[(k // 3 + k) % 3]
         x = on_the_sphere(cloud(name, 9, d, seed=k))
-        # Antipodes as well; equal tokens of other lengths, which are rounded to neighbours.
+        # The last token is opposite to the first; norms differ, so that equal tokens round to neighbours.
         x[-1] = -x[0]
         form, value = (np.eye(d), np.eye(d)) if plain else (FORM[:d, :d], VALUE[:d, :d])
         beta = sign * (0.0, 2.0, 40.0)[k % 3 if not plain else (k // 3) % 3]
@@ -109,7 +110,7 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
         options = dict(attention=kind, causal=causal, beta=beta, mass=mass, form=listed(form), value=listed(value))
         reference = dict(
             beta=beta, form=form, slack=1e-13,
-            # What is taken from the exponents of unnormalised attention: a bound of all exponents.
+            # The offset of the exponents of unnormalised attention is a bound of all exponents.
             offset=abs(beta) * (1.0 if plain else math.sqrt((form**2).sum())),
             log_weight=positions.slope(place["slope"]) if position == "alibi" else None,
             turned=positions.turn([place["frequency"]]) if position == "rotary" else None,
@@ -126,7 +127,7 @@ def test_the_velocity_is_the_double_sum_on_every_cloud(page, kind, causal):
 
 
 def test_scores_that_differ_by_rounding_are_tied(page):
-    """Two tokens that mirror each other, of other lengths: both are attended to, though one scores a rounding more."""
+    """Two tokens that mirror each other are both attended to, though norms differ and one scores a rounding more."""
     rng = np.random.default_rng(0)
     cases, expected = [], []
     for _ in range(30):
@@ -157,7 +158,7 @@ def test_the_numbers_are_those_of_the_package(page):
             density, edges = cjx.cosine_histogram(tokens, 40)
             np.testing.assert_allclose(np.array(counts) / sum(counts) / np.diff(edges), density, atol=1e-12)
     assert page.run("return clusterjax.countClusters([0, 0, NaN, 1, 5, 5], 3, 2, 1)") == 2
-    # A step as long as the radius joins, and a longer one does not.
+    # Tokens at the distance of the radius are joined, and tokens farther apart are not.
     count = "return clusterjax.countClusters([0, 0, 1, 0], 2, 2, arguments[0])"
     assert (page.run(count, 1.0), page.run(count, 0.999)) == (1, 2)
 
@@ -176,7 +177,7 @@ def reference_runs(fields, x0, ts):
 
 
 def in_space(state, x):
-    """A system of the circle as one of the sphere: the third coordinate is zero and stays so."""
+    """A system on the circle as a system on the sphere, whose third coordinate stays zero."""
     if state["d"] == 3:
         return state, x
     wide = lambda entries: np.pad(np.reshape(entries, (2, 2)), ((0, 1), (0, 1))).ravel().tolist()
@@ -186,12 +187,12 @@ def in_space(state, x):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "count"), (("softmax", 14), ("rotary", 1), ("unnormalised", 1), ("hardmax", 2)))
 def test_presets_run_as_simulate_does(page, kind, count):
-    """To 1e-6 at t = 15, from the same tokens: every preset without noise."""
+    """Every preset without noise agrees to 1e-6 at t = 15, from the same tokens."""
     states, tokens, starts = [], [], []
     for name in page.run("return clusterjax.PRESETS.map((one) => one.id)"):
         page.run("clusterjax.playground.load(arguments[0])", name)
         state = page.run("return clusterjax.playground.state")
-        # Runs of one structure share a program; that of rotary positions is another.
+        # Runs of one structure share a program; rotary positions are a structure of their own.
         structure = "rotary" if state["position"] == "rotary" else state["attention"]
         if structure == kind and state["temperature"] == 0:
             n, d = state["n"], state["d"]
@@ -208,7 +209,7 @@ def test_presets_run_as_simulate_does(page, kind, count):
 
 
 def test_the_step_in_hand_is_right_in_its_middle(page):
-    """The dense output: between the ends of steps as good as at them."""
+    """The dense output is as accurate between the ends of steps as at the ends."""
     x0, one = on_the_sphere(cloud("generic", 8, 3, seed=3)), system(8, 3, beta=4.0)
     script = """const [x0, s] = arguments, run = new clusterjax.Run(s, x0), found = [];
         for (let k = 1; k <= 12; k++) {
@@ -243,7 +244,7 @@ def test_noise_alone_is_brownian_motion(page, d):
 
 
 def test_a_little_noise_is_near_to_none(page):
-    """The drift of a noisy run is attention: at T = 1e-12 the run is that without, to the steps of Heun."""
+    """At T = 1e-12 a noisy run is the run without noise, to the error of Heun's steps: its drift is attention."""
     x0 = on_the_sphere(cloud("generic", 8, 3, seed=5))
     quiet, noisy = (page.run(END, listed(x0), system(8, 3, beta=3.0, temperature=T), 3.0) for T in (0.0, 1e-12))
     assert 0 < np.abs(np.subtract(quiet, noisy)).max() < 1e-4

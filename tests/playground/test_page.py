@@ -1,4 +1,4 @@
-"""The page of the playground: what a reader sees, presses and links to, and that it asks no other host for anything."""
+"""The page of the playground: its picture, keys, controls and links; the page asks no other host for anything."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_the_page_runs_where_it_is_copied_to_and_asks_nobody(browser, tmp_path):
     asked = browser.requests()
     assert browser.errors() == [] and browser.run("return clusterjax.playground.time") > 0
     assert len(asked) >= 10 and all(url.startswith((tmp_path.as_uri(), "data:")) for url in asked)
-    # Nor could it: neither its files nor its policy name a host.
+    # The page cannot ask a host: neither its files nor its policy name any.
     for file in (tmp_path / "playground").iterdir():
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", file.read_text("utf-8")), file.name
     policy = re.search('Content-Security-Policy" content="([^"]*)"', there.read_text("utf-8"))[1]
@@ -56,11 +56,12 @@ def test_every_example_has_the_clusters_that_it_names(page):
             page.run("clusterjax.playground.load(arguments[0]); clusterjax.playground.runTo(15)", example["id"])
             assert page.run("return clusterjax.playground.numbers.clusters") == example["expected"], example["id"]
     assert counted >= 5
-    # What the example of a negative beta says of a positive one.
+    # The example of a negative beta also states the number of clusters for a positive beta.
     page.run("clusterjax.playground.load('negative')")
     page.run("clusterjax.playground.change({ beta: 9 }); clusterjax.playground.runTo(15)")
     assert page.run("return clusterjax.playground.numbers.clusters") == 64
-    # What the examples of positions say of the same tokens without a position, at a smaller beta, and later.
+    # The examples of positions also state the clusters of their tokens without a position, at a smaller beta, and
+    # later.
     others = [("alibi", dict(position="none"), 15, 6), ("rotary", dict(beta=1), 15, 1), ("rotary", {}, 1000, 18)]
     for example, change, t, expected in others:
         page.run(
@@ -82,12 +83,12 @@ def test_a_link_carries_the_whole_state(page, browser):
     assert page.run("return location.href") == link
     browser.open(PAGE, link[link.index("#") :])
     assert browser.run(STATE) == state and browser.run(TEXT, "said") == ""
-    # That of an example names it.
+    # The link of an example holds the name of the example.
     page.run("clusterjax.playground.load('figure5-gap')")
     link = page.run("return document.getElementById('link').value")
     browser.open(PAGE, link[link.index("#") :])
     assert browser.run(STATE)["preset"] == "figure5-gap" and "diag(-1, -10)" in browser.run(TEXT, "claim")
-    # Its name is enough; with another run it is no example.
+    # The name alone is enough; a run that differs is no example.
     browser.open(PAGE, "#preset=figure5-gap")
     assert browser.run(STATE)["value"] == [-1, 0, 0, -10] and browser.run(STATE)["preset"] == "figure5-gap"
     browser.open(PAGE, "#preset=figure5-gap&beta=2")
@@ -105,7 +106,7 @@ class Spy:
 
 
 def test_the_program_makes_the_same_run(page):
-    """The field, the tokens and the times of the snippet of every kind of run; all that it calls is there."""
+    """For every kind of run the snippet makes the field, tokens and times of the page, by functions that exist."""
     calls = {}
 
     def simulate(field, x0, ts, **options):
@@ -129,7 +130,7 @@ def test_the_program_makes_the_same_run(page):
         page.run("clusterjax.playground.load('figure4'); clusterjax.playground.change(arguments[0])", change)
         state, (x, v) = page.run(STATE), page.run(velocity)
         code = page.run(TEXT, "snippet")
-        # All but the run, the picture and what is printed is that of the package.
+        # Only the run, the picture and the print are replaced; all else is the package's.
         lines = (
             code.replace("import clusterjax as cjx\n", "").replace("cjx.plot.player(", "show(").replace("print(", "(")
         )
@@ -157,7 +158,7 @@ def test_keys_play_and_choose(page):
     page.press("p"), page.press("]"), page.press("]"), page.press("["), page.press("t"), page.press(" ", "Space")
     state = page.run(STATE)
     assert (state["preset"], state["speed"], state["trails"]) == ("figure4", 2, False)
-    # What is typed is no command.
+    # A key that is typed into a field is no command.
     page.run("document.getElementById('seed').focus()")
     page.press("n")
     assert page.run(STATE)["preset"] == "figure4"
@@ -222,7 +223,7 @@ def test_controls_change_the_run_and_the_words(page):
 
 
 def test_keys_take_beta_through_zero(page):
-    """The arrow keys step over the middle of the slider, where beta is zero and no rounding is left of it."""
+    """The arrow keys take beta exactly to zero at the middle of the slider, and beyond."""
     choose(page, "#beta-number", "-0.012")
     page.run("document.getElementById('beta').focus()")
     values = []
@@ -241,14 +242,14 @@ def test_a_change_after_the_end_runs_again(page):
     assert page.run("return clusterjax.playground.playing") and page.run("return clusterjax.playground.time") > 0
 
 
-# Where the middle of an element is, and whether it is what a finger touches there.
+# The middle of an element, and true if a finger touches the element there.
 PLACE = """const one = document.querySelector(arguments[0]), box = one.getBoundingClientRect();
     const x = box.x + box.width / 2, y = box.y + box.height / 2;
     return [x, y, one.contains(document.elementFromPoint(x, y))]"""
 
 
 def test_on_a_phone_the_tokens_stay_in_sight(browser):
-    """With every control in turn in the free part of the screen, from which a finger scrolls the page."""
+    """Each control in turn is in the free part of the screen, from which a finger scrolls the page."""
     browser.open(PAGE, width=390, height=844)
     browser.run("clusterjax.playground.pause()")
     for control in ("#n", "#seed", "#attention", "#beta", "#value", "#colour", "#radius", "#link"):
@@ -265,7 +266,7 @@ def test_on_a_phone_the_tokens_stay_in_sight(browser):
     browser.frames(20)
     after = browser.run(shown)
     assert after[0] < before - 60 and after[1] == azim
-    # On the sphere the same finger turns it, and the page stays.
+    # On the sphere the finger turns the sphere, and the page stays.
     browser.touch([(150.0 + 6 * k, 100.0 + 14 * k) for k in range(11)])
     browser.frames(20)
     assert browser.run(shown)[0] == after[0] and browser.run(shown)[1] != azim

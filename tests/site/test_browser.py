@@ -1,6 +1,6 @@
-"""In a browser every page is whole on a screen and on a phone, and can be read in the light and in the dark.
+"""In a browser every page is whole on a screen and on a phone, and legible in the light and in the dark.
 
-Whole: the page is not wider than the window, no line of code is cut, and the console stays empty. To be read: text has
+A whole page is not wider than the window, cuts no line of code, and leaves the console empty. Text is legible if it has
 the contrast that WCAG 2.2 asks for at level AA, 4.5 and for large letters 3, on the nearest opaque background.
 """
 
@@ -15,7 +15,7 @@ from tests.site.test_site import site  # noqa: F401
 WIDTHS = {"a screen": 1280, "a phone": 390}
 SCHEMES = ("light", "dark")
 
-# What is folded is opened, and colours change at once. The policy of a page may forbid an element with a style.
+# Opens the folded parts, and lets colours change at once. The policy of a page may forbid an element with a style.
 PREPARE = """
 const style = new CSSStyleSheet();
 style.replaceSync("*, *::before, *::after { transition: none !important; animation: none !important; }");
@@ -23,7 +23,7 @@ document.adoptedStyleSheets = [style];
 for (const one of document.querySelectorAll("details")) one.open = true;
 """
 
-# The elements that reach beyond the window and are not in one that scrolls, and the code that needs scrolling.
+# Finds elements that reach beyond the window and do not scroll, and code that needs scrolling.
 CUT = """
 const faults = [], width = document.documentElement.clientWidth;
 const told = (one) => one.tagName.toLowerCase() + " " + one.className + " " + one.textContent.trim().slice(0, 60);
@@ -97,7 +97,7 @@ return [...found.values()];
 
 
 def faults(shown, page: Path) -> list[str]:
-    """What is wrong with a page at both widths and in both schemes; the page is loaded once."""
+    """The faults of a page at both widths and in both schemes; the page is loaded once."""
     shown.open(page, width=WIDTHS["a screen"])
     shown.run(PREPARE)
     found = []

@@ -1,4 +1,4 @@
-"""In a browser, the site opened as a file: a search finds the page, and no other host is asked."""
+"""In a browser, with the site opened as a file, a search finds the page and asks no other host."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.site.test_site import build, site  # noqa: F401
 
 search = tool("search")
 
-# What is typed, and the pages of which one must be among the first three.
+# Queries, and the pages of which one must be among the first three results.
 QUERIES = {
     "GPT-2": ("howto/networks.html", "networks.html"),
     "stiff": ("howto/long_times.html",),
@@ -77,7 +77,7 @@ def test_what_can_be_called_comes_before_theorems(browser, site, query):  # noqa
 
 @pytest.mark.exhaustive
 def test_every_synonym_leads_to_a_section(site):  # noqa: F811
-    """And each of its entries: a title that is no longer there is taken off the list."""
+    """Each entry of the list must be in a title of the site: an entry whose title is gone leaves the list."""
     sections = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     titles = [search.words(section["title"]) for section in sections]
     synonyms = tomllib.loads(search.SYNONYMS.read_text("utf-8"))
@@ -107,7 +107,7 @@ def test_a_search_finds_the_page(browser, site, query, wanted):  # noqa: F811
 
 
 def test_a_search_of_the_howtos_finds_the_page(browser, tmp_path):  # noqa: F811
-    """A site with the theme and the search of ours, of a few pages; a search for nothing finds nothing."""
+    """A site of a few pages has the theme and the search of ours; a word that no page has does not find a page."""
     ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     kept = {name: ours[name] for name in ("site_name", "use_directory_urls", "theme", "extra", "extra_css")}
     more = {"plugins": ours["plugins"][:2], "hooks": [str(ROOT / "docs" / "_tools" / "search.py")]}
@@ -119,6 +119,6 @@ def test_a_search_of_the_howtos_finds_the_page(browser, tmp_path):  # noqa: F811
     assert done.returncode == 0, done.stderr
     for query in ("stiff", "TypeError callable beta"):
         assert_it_finds(browser, tmp_path / "site", query, QUERIES[query])
-    # A word that no page has, by the list of synonyms.
+    # The list of synonyms leads to a page from a word that no page has.
     assert_it_finds(browser, tmp_path / "site", "movie", ("howto/player.html",))
     assert "howto/kernel.html" not in pages_found(browser, tmp_path / "site", "hippopotamus")[:3]

@@ -1,4 +1,4 @@
-"""The site builds without a warning, asks no other host for anything, and leads nowhere that does not exist.
+"""The site builds without a warning, asks no other host for anything, and has no link to a place that does not exist.
 
 A build of the whole site takes most of a minute. GitHub builds it at each push, so that `make test` builds small sites.
 """
@@ -30,9 +30,9 @@ griffe = pytest.importorskip("griffe", reason="griffe is not installed: pip inst
 
 
 def build(config: Path, out: Path, *options: str) -> subprocess.CompletedProcess:
-    """`mkdocs build`, which mkdocs.yml makes strict."""
+    """Runs `mkdocs build`, which mkdocs.yml makes strict."""
     command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out), *options]
-    # Material says once that MkDocs 2 will not be able to read such sites; it names this switch for it.
+    # Material warns once that MkDocs 2 will not read such sites; this switch, which Material names, silences it.
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, capture_output=True, text=True, cwd=config.parent, env=env)
 
@@ -54,7 +54,7 @@ def site(tmp_path_factory) -> Path:
 
 
 class Page(NamedTuple):
-    """What a page refers to: (tag, attribute, target); and the names of its places."""
+    """The references of a page, (tag, attribute, target), the names of its places, and its words."""
 
     references: list[tuple[str, str, str]]
     places: set[str]
@@ -99,7 +99,7 @@ def pages(site) -> dict[str, Page]:
 
 
 def fetched(page: Page) -> list[str]:
-    """The addresses on other hosts that a browser would ask for by itself: of everything but links to follow."""
+    """The addresses on other hosts that a browser would request by itself: all but those of links and forms."""
     return [value for tag, _, value in page.references if tag not in ("a", "form") and is_elsewhere(value)]
 
 
@@ -118,7 +118,7 @@ def astray(pages: dict[str, Page], site: Path) -> list[str]:
             target, place = unquote(urlsplit(value).path), unquote(urlsplit(value).fragment)
             name = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
             lost = target.startswith("/") or scheme or not (site / name).is_file()
-            # What a program on the page makes of a place, such as the state of the playground, is not looked for.
+            # Places that a program on the page reads, such as the state of the playground, are not looked for.
             if lost or place and name in pages and "=" not in place and place not in pages[name].places | {"__skip"}:
                 found.append(f"{path}: {value}")
     return found
@@ -128,7 +128,7 @@ def astray(pages: dict[str, Page], site: Path) -> list[str]:
 def test_the_site_asks_no_other_host(site, pages):
     wanted = {path: addresses for path, page in pages.items() if (addresses := fetched(page))}
     assert not wanted
-    # Nor do its styles.
+    # The styles ask no other host either.
     styles = {
         file.name: re.findall(r"url\(\s*['\"]?(?:https?:)?//", file.read_text("utf-8")) for file in site.rglob("*.css")
     }
@@ -159,7 +159,7 @@ def public() -> dict[str, Any]:
 
 @pytest.mark.exhaustive
 def test_formulas_are_rendered(site, pages):
-    """As MathML; no dollar, no command of LaTeX and no class of the converter before it is left in the prose."""
+    """Formulas are MathML; no dollar, command of LaTeX or class of the former converter is left in the prose."""
     formulas = 0
     for path, page in pages.items():
         text = (site / path).read_text("utf-8")
@@ -171,7 +171,7 @@ def test_formulas_are_rendered(site, pages):
 
 
 def test_signatures_are_those_of_the_constructors():
-    """What the reference says that a class or function takes is what Python says."""
+    """The reference shows the parameters of each class and function as Python does."""
     tools = str(ROOT / "docs" / "_tools")
     sys.path.insert(0, tools)
     try:
@@ -204,7 +204,7 @@ def shape(name: str, kind: str, has_default: bool) -> tuple[str, str, bool]:
 
 
 def small(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess:
-    """A site of one page, with the rules of ours, and of our hooks the one that makes every build strict."""
+    """Builds a site of one page with the rules of ours and the one hook that makes every build strict."""
     ours = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     kept = {name: ours[name] for name in ("site_name", "strict", "validation", "use_directory_urls")}
     (folder / "docs").mkdir()
@@ -227,7 +227,7 @@ def small(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess
     ids=("page", "heading", "absolute", "quiet", "whole"),
 )
 def test_a_broken_link_ends_the_build(link, told, options, tmp_path):
-    """With the page and the link that is broken; `--quiet` alone would count no warning."""
+    """The error names the page and the broken link; `--quiet` alone would count no warning."""
     done = small(tmp_path, f"# A page\n\n{link}\n", *options)
     assert (done.returncode != 0) == bool(told)
     assert not told or "index.md" in done.stderr and told in done.stderr, done.stderr

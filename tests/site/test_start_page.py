@@ -1,4 +1,5 @@
-"""The run of the start page plays, shows what the code of the page prints, and is paused for less motion."""
+"""The run of the start page plays, shows the numbers that the code of the page prints, and is paused for less
+motion."""
 
 import re
 import shutil
@@ -43,7 +44,7 @@ def test_the_run_plays_and_can_be_paused(browser, page):  # noqa: F811
 
 
 def test_the_run_is_paused_where_less_motion_is_preferred(browser, page):  # noqa: F811
-    """At a time at which the code of the page counts the clusters too."""
+    """The run pauses at a time at which the code of the page counts the clusters, too."""
     browser.open(page)
     browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     browser.driver.refresh()

@@ -1,4 +1,4 @@
-"""The parts that make pages of other files: links, formulas, notebooks, references, names."""
+"""The tools that make pages from other files: links, formulas, notebooks, references, names."""
 
 import html
 import re
@@ -44,7 +44,7 @@ finally:
     ),
 )
 def test_links_are_led_to_pages(link, source, uri, led):
-    """What is not on the site is left as it is, for MkDocs to name."""
+    """A link to a file that is not on the site stays as it is, so that MkDocs names it."""
     assert repository_links.rewrite(f"see [the\npage]({link}), ", source, uri) == f"see [the\npage]({led}), "
 
 
@@ -105,7 +105,7 @@ def notebook(*cells) -> nbformat.NotebookNode:
 
 
 def test_a_notebook_becomes_a_page(tmp_path):
-    """Its text, its code with the indentation that it has, what it printed as text, its picture, and its player."""
+    """A page has the text, the code with its indentation, the printed text, the picture and the player."""
     new = nbformat.v4
     code = "if True:\n    print('a')\n\n    print([0](1))"
     frame = '<iframe srcdoc="&lt;p&gt;one\n\ntwo&lt;/p&gt;" title="a run" style="border: 0"></iframe>'

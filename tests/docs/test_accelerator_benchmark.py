@@ -1,4 +1,4 @@
-"""The benchmark of accelerators, on a CPU: what it counts and refuses, what it keeps, and that all of it runs."""
+"""The benchmark of accelerators, on a CPU: it counts kernels, refuses calls of the host, keeps rows, and runs."""
 
 import json
 import subprocess
@@ -69,7 +69,7 @@ ENTRY %main (q: f32[4]) -> f32[4] {
 
 
 def test_kernels_are_counted_in_the_text_of_a_program():
-    """Outside, a copy is called, the longer branch copies, a collective begins; a turn is a test, a sort and 5 x 3."""
+    """Outside the loop a called copy, the copy of the longer branch and a collective count; a turn has 2 + 5 x 3."""
     assert _card.launches(PROGRAM) == (3 + 17, 17)
     text = lambda fn: jax.jit(fn).lower(jnp.ones((8, 8))).compile().as_text()
     total, turn = _card.launches(

@@ -1,4 +1,4 @@
-"""Results of benchmarks are of the code as it is, or say of which."""
+"""Results of benchmarks are those of the present code, or name the commit of their code."""
 
 import json
 

@@ -15,7 +15,7 @@ from tests.sentiment_data import IMDB
 
 
 SCRIPTS = [file.stem for file in sorted((ROOT / "benchmarks").glob("[!_]*.py")) if file.stem != "table"]
-# A script says so where PyTorch, KeOps, a browser, a card or the data are not there.
+# The words of a script that lacks PyTorch, KeOps, a browser, a card or the data.
 ABSENT = re.compile(r"is not installed|needs |no accelerator|is not there|no such file", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""The pages of the figures: the number and its verdict first, the rest folded, and what would refute the claims."""
+"""The pages of the figures: a number and its verdict come first, the rest is folded, and refutations are stated."""
 
 import ast
 import json

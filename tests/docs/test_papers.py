@@ -1,4 +1,4 @@
-"""The registry of what the papers say: its names, tests and claims exist, and its verdicts are those of runs."""
+"""The registry of statements of the papers: its names, tests and claims exist, and its verdicts are those of runs."""
 
 import ast
 import functools
@@ -102,7 +102,7 @@ def test_every_claim_of_a_paper_that_was_published_is_in_the_table():
 
 
 def test_the_index_links_every_statement_to_its_row():
-    """Under the first of its verdicts, of which the page of the paper has the numbers."""
+    """The index lists a statement under its first verdict; the page of the paper has the numbers."""
     linked = set(re.findall(r"\]\(papers/(\w+)\.md#(\d+)\)", page.index()))
     rows = set()
     for paper in TABLE:
@@ -141,6 +141,6 @@ def test_what_is_published_is_small_and_names_no_machine():
     assert all(file.stat().st_size < 60_001 for file in files if file.suffix == ".webp")
     for figure in FIGURES.values():
         assert not re.search(r'"/\w+/|\b[A-Z]:\\', json.dumps(figure))
-        # Those that a page may quote a number of, and no more.
+        # Only short series are published, of which a page may quote a number.
         assert all(_count(values) <= 40 for values in figure.get("series", {}).values())
         assert figure["picture"] is None or (folder / figure["picture"]).is_file()

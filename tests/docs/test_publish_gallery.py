@@ -1,4 +1,4 @@
-"""What is published of a gallery: the numbers and a small picture of each figure, and nothing of the machine."""
+"""A published gallery holds the numbers and a small picture of each figure, and nothing about the machine."""
 
 import json
 

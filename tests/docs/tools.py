@@ -10,7 +10,7 @@ TOOLS = ROOT / "docs" / "_tools"
 
 
 def tool(name):
-    """The module of docs/_tools of this name."""
+    """Imports the module of this name from docs/_tools."""
     label = f"docs_tools_{name}"
     if label not in sys.modules:
         spec = importlib.util.spec_from_file_location(label, TOOLS / f"{name}.py")

@@ -82,7 +82,7 @@ def softmax_velocities():
 
 @golden()
 def softmax_gradients():
-    """Some masses are zero; of the second cloud the first too, whose first causal rows are empty."""
+    """Some masses are zero, in the second cloud also the first, so that the first causal rows are empty."""
     attention = lambda **options: cjx.SoftmaxAttention(4.0, query_key=FORM, **options)
     parts, masses = [*FEW, ("sink", "dense")], [clouds.masses(name, N, seed=1) for name in ("some zero", "first zero")]
     return velocities(attention, unit("generic", "repeats"), jnp.float64, parts, masses=masses, slope=True)
@@ -96,7 +96,7 @@ def unnormalised_velocities():
 
 @golden()
 def hardmax_velocities():
-    """In the plane, on clouds with exact ties."""
+    """Tokens are in the plane, in clouds with exact ties."""
     tokens = [clouds.cloud(name, N, 2, seed=1) for name in ("generic", "heaps", "lattice")]
     attention = lambda **options: cjx.HardmaxAttention(**options)
     parts = [*ALL, ("full", cjx.Hull()), ("causal", cjx.Hull())]
@@ -108,7 +108,7 @@ def kernel_velocities():
     kernel = lambda s: 1 / (1.5 - 0.4 * s) + 0.2 * s * s
 
     def attention(normalise, summation, **options):
-        """The kernel attention, whose sums are over pairs, whatever the summation."""
+        """Kernel attention, which sums over pairs whatever the summation."""
         return cjx.KernelAttention(kernel, query_key=FORM, normalise=normalise, **options)
 
     found, tokens, parts = {}, unit("generic", "repeats"), [(mask, "dense") for mask in ("full", "causal", "matrix")]
@@ -118,7 +118,7 @@ def kernel_velocities():
     return found
 
 
-# The float32 series is certified to 2e-3, and programs that round otherwise differ by a part of that.
+# The float32 series is certified to 2e-3, and programs that round otherwise differ by a fraction of this.
 @golden(float32=2e-4)
 def harmonic_averages():
     """Series on the circle; antipodes are summed pair by pair."""
@@ -249,7 +249,7 @@ def run_to_an_event():
 
 @golden()
 def gradients_of_a_run():
-    """With respect to beta and the start, in reverse mode."""
+    """The gradients by beta and by the start are taken in reverse mode."""
 
     def loss(beta, x0):
         xs = cjx.simulate(flow(beta, mask=cjx.CausalMask()), x0, TS[:3]).xs

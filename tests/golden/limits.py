@@ -27,7 +27,7 @@ def circle(*angles):
 # --- mergers
 
 
-# Steps are chosen from the sizes of the last ones, and a merger time after a wait multiplies each rounding error.
+# A step size depends on the last steps, and a merger time after a wait multiplies each rounding error.
 COARSE = 1e-6
 # Bounds follow the estimated errors of the steps, which change with the rounding errors of a processor. Bounds are the
 # only arrays of these runs in single precision.
@@ -57,7 +57,7 @@ def mergers_of_causal_attention():
 
 @golden(float64=COARSE)
 def mergers_of_causal_attention_with_a_form():
-    """Clusters contract onto a curve: implicit steps."""
+    """Clusters contract onto a curve, so that the steps are implicit."""
     form = normal(3, 3, 3)
     run = mergers(field(4.0, mask=CAUSAL, query_key=form.T @ form), sphere_tokens(2, 4, 3))
     # A bound is infinite here if tokens of a cluster part at an end of the longest step, as they do on some processors.
@@ -116,7 +116,7 @@ def parts_of(shape):
     }
 
 
-@golden(float64=COARSE)  # `coarsen` follows what is metastable
+@golden(float64=COARSE)  # `coarsen` follows metastable states
 def limit_shapes_of_tokens():
     found = {}
     for name, (x, flow) in SHAPES.items():
@@ -209,7 +209,7 @@ def design_recovers_parameters():
     observed = cjx.simulate(truth, x0, jnp.asarray(ts), **HEUN).xs
     pick = lambda f: (f.attention.beta, f.attention.query_key)
     found = design.recover(guess, observed, ts, which=pick, noise=0.1, **HEUN)
-    form = found.estimate[0] * found.estimate[1]  # beta and the scale of the form are not told apart
+    form = found.estimate[0] * found.estimate[1]  # beta and the scale of the form cannot be told apart
     return {"form": form, "null": found.null.T @ found.null, "fisher": np.diag(found.fisher), "ok": found.converged}
 
 

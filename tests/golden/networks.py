@@ -41,7 +41,7 @@ TEXTS = probe.Encoded(
 
 
 def traced(kind, *, words=True):
-    """Levels, attentions and, of networks with a head, scores of the first words; nothing of padding."""
+    """Levels, attention and, for networks with a head, scores of the first text; padding is zero."""
     model, ids, mask = network(kind), IDS[:2, :6], MASK[:2, :6]
     found = probe.trace(model, ids, mask)
     there = jnp.asarray(mask)
@@ -226,7 +226,7 @@ def stream_of_a_language_model():
 
 @golden()
 def training_of_a_language_model():
-    """The loss and its gradient, and what the levels predict."""
+    """The loss and its gradient, and the predictions of the levels."""
     rows = jnp.asarray(np.random.default_rng(6).integers(0, WORDS, (3, 6)))
     mean = lambda model: transformer.language_loss(model, rows)[0]
     loss, slope = eqx.filter_value_and_grad(mean)(language_model())
@@ -267,7 +267,7 @@ def language_model_of_the_package():
 
 @golden(float32=1e-4)
 def sentiment_of_reviews():
-    """The ids of the words, of the leaders and of their followers, and what each word adds to the logit."""
+    """The ids of the words, of the leaders and of their followers, and the contribution of each word to the logit."""
     fitted = sentiment.load()
     place = lambda words: [fitted.vocabulary.ids[word] for word in words]
     found = sentiment.explain(fitted, "A wonderful film: the acting is superb, though the script is boring at times.")

@@ -1,7 +1,8 @@
 """The registry of canonical runs, and the comparison of their arrays with the file `runs.safetensors`.
 
-A run is a function without arguments that returns arrays by name. It uses the public face of the package alone, so that
-the file stays valid when private modules move. Its inputs are drawn by NumPy with a fixed seed or by a fixed PRNG key.
+A run is a function without arguments that returns arrays by name. It uses the public interface of the package alone, so
+that the file stays valid when private modules move. Its inputs are drawn by NumPy with a fixed seed or by a fixed PRNG
+key.
 """
 
 from collections.abc import Callable, Iterable, Mapping

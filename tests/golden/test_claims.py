@@ -1,4 +1,4 @@
-"""The figures of `claims.json` make its claims at `--quick`, which were written before the package was restructured."""
+"""At `--quick` the figures make the claims of `claims.json`, which were written before the package was restructured."""
 
 import pytest
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Mutant(NamedTuple):
-    """A fault: `line`, which stands exactly once in `file`, becomes `fault`, and one of `tests` must then fail."""
+    """A fault: `line`, which occurs exactly once in `file`, becomes `fault`, and one of `tests` must then fail."""
 
     name: str
     file: str
@@ -36,7 +36,7 @@ MUTANTS = tuple(read(Path(__file__).with_name("faults.diff").read_text("utf-8"))
 
 
 def planted(mutant: Mutant, text: str) -> str:
-    """`text` with the fault in it, or a ValueError if its line does not stand there exactly once."""
+    """Returns `text` with the fault in it; raises a ValueError unless the line of the fault occurs exactly once."""
     found = text.count(mutant.line)
     if found != 1:
         raise ValueError(f"{mutant.name}: {mutant.file} must hold the line once, but holds it {found} times.")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A function that is run in the child needs a fork; the child then executes another program at once.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 ENTRY = "import sys; sys.argv[0] = 'clusterjax'; from clusterjax_command import run; sys.exit(run())"
-# `ENTRY`, which prints a line once signals are handled and before anything else is imported.
+# Code like `ENTRY`, which prints a line once signals are handled and before anything else is imported.
 SAYS_WHEN_READY = """
 import sys
 import clusterjax_command._run as command

@@ -17,7 +17,7 @@ WHOLE = RECORD | {"command": COMMAND}
 
 @pytest.fixture
 def gallery(tmp_path):
-    """A gallery of a full run, a quick one, one of set parameters, one of a user and a broken one."""
+    """A gallery of a full run, a quick run, a run with set parameters, a run of a user and a broken record."""
     folder = tmp_path / "gallery"
     parameters = {"n": 64, "times": list(range(50)), "by": {str(k): k for k in range(50)}, "few": [1, 2]}
     series = {"t": [0.0] * 61, "layer": [0, 1], "cosine": [0.1234567, 22467.168], "by_head": [[1.0], [2.0]]}

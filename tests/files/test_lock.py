@@ -117,7 +117,7 @@ while done < 20:
 
 
 def test_processes_that_start_together_never_hold_it_both(tmp_path):
-    """Three processes make and remove the folder and the lock again and again, and add to one number: none is lost."""
+    """Three processes repeatedly make and remove the folder and the lock and add to one number: no addition is lost."""
     (tmp_path / "counter").write_text("0")
     both = [child(COUNTS, tmp_path / "out") for _ in range(3)]
     assert [process.communicate(timeout=60)[1] for process in both] == ["", "", ""]

@@ -82,8 +82,7 @@ def test_velocity_is_tangent(case):
 
 @on_the_sphere
 def test_velocity_is_that_of_the_retracted_tokens(case):
-    """Doubling the tokens does not round and changes no bit of the velocity; other norms change it by rounding
-    alone."""
+    """Doubling the tokens does not round and changes no bit of the velocity; other norms change it by rounding only."""
     field = field_of(case)
     assert_same(velocity(field, 2 * np.asarray(OFF)), velocity(field, OFF))
     assert_close(velocity(field, OFF), velocity(field, X), "identity")

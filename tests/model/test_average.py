@@ -30,8 +30,7 @@ from tests.reference import attention as reference
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
 def test_weights_and_averages_are_the_double_loop(kind, mask, masses):
-    """Weights and averages equal the double loop for a general form off the sphere; a row without mass averages to
-    0."""
+    """Weights and averages equal the double loop for a general form off the sphere; rows without mass average to 0."""
     build, loop = KINDS[kind]
     mask, allowed = MASKS[mask]
     x = np.asarray(X) * np.linspace(0.5, 2.0, N)[:, None]

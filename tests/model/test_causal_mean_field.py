@@ -47,8 +47,7 @@ def test_small_perturbations_follow_the_bessel_function(rate):
 
 @pytest.mark.parametrize("rate", (0.5, 6.0, -3.0))
 def test_averages_are_integrals(rate):
-    """Averages of powers of s are integrals; in unnormalised attention they are divided by s, as row i is divided by
-    i."""
+    """Averages of powers of s are integrals; in unnormalised attention they are divided by s, as row i is by i."""
     for attention, normalised in ((softmax(rate), True), (unnormalised(rate), False)):
         field = cjx.CausalMeanField(attention, degree=12, places=12)
         for power in (0, 1, 5):
@@ -75,7 +74,7 @@ def test_one_law_for_all_places_stays_one_law(rate):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", (softmax, unnormalised))
 def test_particles_have_this_limit(kind):
-    """The means of tokens by Euler steps move as the field; 24 tokens at each of 32 places sample even the first laws
+    """The means of tokens move as the field by Euler steps; 24 tokens at each of 32 places sample the first laws
     well."""
     rate, beta, count, each, starts, t = 1.0, 1.0, 32, 24, 16, 1.2
     tilt = lambda s: 0.9 * (1 - s)

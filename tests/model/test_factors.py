@@ -42,8 +42,7 @@ factored = functools.partial(cjx.MultiHeadField.factored, BETAS, *FACTORS)
 @pytest.mark.parametrize("masses", (None, MASSES), ids=("no masses", "masses"))
 @pytest.mark.parametrize("kind", (cjx.SoftmaxAttention, cjx.UnnormalisedAttention), ids=name_of)
 def test_factors_are_double_loops(places, mask, masses, kind):
-    """Heads in factors equal the double loop on generic and degenerate tokens, also where some tokens see no mass at
-    all."""
+    """Heads in factors equal the double loop on generic and degenerate tokens, and where tokens see no mass at all."""
     ours, theirs = places
     for x, space in ((X, SPACES[0]), (DEGENERATE, SPACES[0]), (0.5 * X, SPACES[1])):
         field = factored(mask=mask[0], masses=masses, attention=kind, space=space, **ours)
@@ -69,8 +68,7 @@ def test_factors_are_the_field_of_their_products(kind):
 
 
 def test_rotation_knows_distances_and_no_places():
-    """Scores depend on differences of angles; equal angles change nothing; pairs of coordinates are those of a
-    Llama."""
+    """Scores depend on differences of angles; equal angles change nothing; pairs of coordinates are as in a Llama."""
     expected = velocity(factored(rotation=TURN), X)
     later = ANGLES + np.array([0.7, -2.0])
     assert_close(velocity(factored(rotation=(np.cos(later), np.sin(later))), X), expected)

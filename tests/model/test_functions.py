@@ -24,8 +24,7 @@ def softmax_velocity(t, x, beta):
 
 @pytest.mark.exhaustive
 def test_a_field_from_a_function_is_the_field():
-    """On the sphere the function is projected; its run and its sum with the package's field equal those of that
-    field."""
+    """On the sphere the function is projected; its run and its sum with the package's field are those of the field."""
     ours = cjx.FunctionField(softmax_velocity, cjx.Sphere())
     theirs = cjx.AttentionField(cjx.SoftmaxAttention(2.0))
     assert_close(ours(0.0, 1.5 * X, 2.0), theirs(0.0, 1.5 * X))

@@ -161,7 +161,7 @@ def test_many_tokens_of_few_dimensions_are_summed_right(kind):
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("form", FORMS)
 def test_marginals_are_the_masses_of_degenerate_clouds(form, dtype):
-    """Rows err by 16 machine epsilons, columns by these times 1 plus the largest score, for beta up to 1e4."""
+    """Rows err by at most 16 epsilons, columns by at most these times 1 plus the largest score, for beta up to 1e4."""
     for name in CLOUDS:
         for kind in MASSES_OF:
             masses = masses_of(kind, COUNT).astype(dtype)
@@ -233,7 +233,7 @@ def test_scores_that_are_not_finite_give_nan():
 
 
 def test_a_mass_counts_tokens():
-    """In sigmoid and Sinkhorn attention a token of mass k acts as k equal tokens, and a token of mass zero as none."""
+    """In sigmoid and Sinkhorn attention a token of mass k acts as k equal tokens, of mass zero as no token."""
     masses = np.array([1.0, 2.0, 1.0, 0.0, 1.0, 3.0, 1.0, 0.0, 0.0])
     copies = np.repeat(np.arange(N), masses.astype(int))
     for kind in (cjx.SigmoidAttention(2.0), cjx.SigmoidAttention(2.0, -0.4), cjx.SinkhornAttention(2.0)):
@@ -313,8 +313,7 @@ def test_without_a_symmetric_form_the_velocity_is_no_gradient():
 
 
 def test_the_energy_of_sinkhorn_is_its_definition():
-    """For a form that is not symmetric, the energy is the score less the divergence of the coupling, which maximises
-    it."""
+    """For a form that is not symmetric, the energy is the score less the divergence of the coupling, the maximiser."""
     masses = np.asarray(MASSES)
     form, share = np.asarray(FORM), masses / masses.sum()
     attention = cjx.SinkhornAttention(BETA, query_key=form)

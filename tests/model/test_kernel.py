@@ -128,8 +128,8 @@ def test_a_function_that_jax_cannot_trace_is_met_at_the_door(function):
 
 
 def test_other_errors_of_the_function_are_left_to_its_use():
-    """A function may need the number of tokens, which is unknown when the attention is built; its errors are its
-    own."""
+    """A function may need the number of tokens, unknown when the attention is built; its errors are raised at its
+    use."""
     noise = jnp.arange(N * N, dtype=float).reshape(N, N)
     weights = cjx.KernelAttention(lambda s: jnp.reshape(s, (N, N)) ** 2 + noise, normalise=False).weights(X)
     assert_close(weights, ((X @ X.T) ** 2 + noise) / N)

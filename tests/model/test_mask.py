@@ -61,8 +61,7 @@ def test_attended_mass_is_the_mass_of_the_allowed(mask, allowed, dtype):
 
 @rules
 def test_blocks_are_skipped_only_where_nobody_may_attend(mask, allowed):
-    """`reaches` and `covers` are exact for every rectangle of the matrix, except for a MatrixMask, which is
-    conservative."""
+    """`reaches` and `covers` are exact for each rectangle of the matrix, and conservative for a MatrixMask."""
     spans = list(itertools.combinations_with_replacement(range(N), 2))
     corners = np.array([(*rows, *columns) for rows, columns in itertools.product(spans, spans)])
     matrix = table(allowed, N)

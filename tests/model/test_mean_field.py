@@ -28,7 +28,7 @@ velocity = eqx.filter_jit(lambda field, c, t=0.0: field(t, c))
 
 
 def lopsided(x):
-    """A density without a symmetry, and smooth: few degrees resolve it."""
+    """A smooth density without a symmetry, which few degrees resolve."""
     return jnp.exp(0.7 * x[:, 0] + 0.4 * x[:, 1] * x[:, -1])
 
 
@@ -62,7 +62,7 @@ def indices(shape):
     [(2, "SA", True, 1.5), (2, "USA", False, 1.5), (3, "SA", False, -1.5), (3, "USA", True, 1.5)],
 )
 def test_it_is_the_double_loop(d, kind, given, beta):
-    """For any V, and B or none, the coefficients of a density change as those of a fine grid of tokens with its
+    """For any V, and B or none, the coefficients change as those of a fine grid of tokens with the density as
     masses."""
     rng, (points, shares) = np.random.default_rng(3), POINTS[d]
     value, form = rng.normal(size=(d, d)), 0.5 * rng.normal(size=(d, d)) if given else None

@@ -177,8 +177,7 @@ def test_hardmax_is_the_limit_of_softmax():
 
 
 def test_ties_of_hardmax_are_decided_by_place():
-    """With a slope equal tokens attend to themselves alone; entries of a large table that differ by rounding tie, in
-    all sums."""
+    """With a slope equal tokens attend to themselves alone; entries of a large table that differ by rounding tie."""
     x = jnp.ones((5, 2))
     assert_close(cjx.HardmaxAttention(position=cjx.ALiBi(0.1)).weights(x), np.eye(5), "exact")
     tied = cjx.RelativeBias(np.array([1e6, 1e6 + 1e-9, 1e6]))
@@ -311,7 +310,7 @@ def test_the_implicit_solver_runs_rotary():
 
 @pytest.mark.exhaustive
 def test_far_tokens_lose_their_weight_gracefully():
-    """Slopes so large that every factor underflows except a token's own leave each token alone, with finite
+    """Slopes so large that all factors underflow except a token's own leave each token alone, with finite
     derivatives."""
     for dtype in DTYPES:
         x = X.astype(dtype)
@@ -407,7 +406,7 @@ def test_what_has_no_places_refuses_positions():
 
 @every_position
 def test_limit_shape_says_which_theorems_hold(position):
-    """The theorems on causal attention and on an open hemisphere need positive weights alone; the others exclude
+    """Theorems on causal attention and on an open hemisphere need positive weights alone; the others exclude
     positions."""
     placed, near = POSITIONS[position][0], cjx.Sphere().retract(X[:1] + 1e-9 * X)
     held = lambda field, x, **at: {h.says: h.held for h in cjx.limit_shape(x, field, **at).hypotheses}
@@ -427,8 +426,7 @@ def test_limit_shape_says_which_theorems_hold(position):
 
 @every_position
 def test_causal_tokens_end_at_the_first_one(position):
-    """Theorem 4.1 of 2411.04990 holds with a position, a general form and log-weights of any sign, by Euler steps in
-    NumPy."""
+    """Theorem 4.1 of 2411.04990 holds with a position, a general form and log-weights of any sign (Euler, in NumPy)."""
     of, x = POSITIONS[position][1](N), np.asarray(X)
     places = np.arange(N)
     b = np.array([[of.get("log_weight", lambda i, j: 0.0)(i, j) for j in places] for i in places])

@@ -131,8 +131,7 @@ def test_at_large_times_softmax_is_hardmax(dtype):
 
 @pytest.mark.exhaustive
 def test_nothing_overflows_in_unoptimised_code():
-    """The test of large times passes also in unoptimised code, which computes scores twice and rounds them
-    differently."""
+    """The test of large times passes in unoptimised code, which computes scores twice and rounds them differently."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0", "JAX_PLATFORMS": "cpu"}
     test = f"{Path(__file__)}::test_at_large_times_softmax_is_hardmax"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
@@ -150,8 +149,7 @@ def test_large_times_with_a_symmetric_value(matrix):
 
 
 def test_a_defective_value_at_large_times():
-    """As e^{tV} = e^t (I + tN) on the first two axes, scores are inner products of the vectors (z_1 + 10 t z_2,
-    z_2)."""
+    """As e^{tV} = e^t (I + tN) on the first two axes, scores are inner products of (z_1 + 10 t z_2, z_2)."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), MATRICES["defective"])
     for t in (60.0, 1e3):
         z = np.asarray(Z)
@@ -215,7 +213,7 @@ def test_a_value_that_is_replaced():
 
 
 def test_rescale_neither_overflows_nor_underflows_early():
-    """For V = diag(1, -1, 0) and t = 400, e^{-tV} x is right: both e^{400} and e^{-400} are floating-point numbers."""
+    """For V = diag(1, -1, 0) and t = 400, e^{-tV} x is right: e^{400} and e^{-400} are floating-point numbers."""
     field = cjx.RescaledField(cjx.SoftmaxAttention(BETA), np.diag([1.0, -1.0, 0.0]))
     found = back(field, jnp.asarray(400.0), np.ones((1, D)))
     assert_close(np.log(found), np.array([[-400.0, 400.0, 0.0]]), "composed")

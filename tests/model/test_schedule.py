@@ -32,8 +32,7 @@ def layer(t, ts, values):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("layers", (4, 3), ids=("starts", "edges"))
 def test_piecewise_constant_is_the_value_of_its_layer(shape, layers):
-    """As many values as times: each time begins a layer; one value fewer: the times are edges. Layers are
-    right-continuous."""
+    """Each time begins a layer; if there is one value less, the times are edges. The schedule is right-continuous."""
     values = np.asarray(normal(1, layers, *shape))
     schedule = cjx.PiecewiseConstant(TS, values)
     ts = np.sort(np.concatenate([TS, np.nextafter(TS, -np.inf), np.nextafter(TS, np.inf), [-3.0, 0.0, 2.0, 6.9, 1e9]]))

@@ -60,7 +60,7 @@ def test_euclidean_leaves_everything():
 
 
 def test_sphere_distance_is_the_angle():
-    """The angle is exact also near 0 and pi, where an arc cosine would lose half of the digits, and off the sphere."""
+    """The angle is accurate to rounding also near 0 and pi, where an arc cosine loses half of the digits."""
     angles = np.array([0.0, 1e-8, 1e-3, 1.0, math.pi / 2, 3.0, math.pi - 1e-3, math.pi - 1e-8, math.pi])
     x = np.broadcast_to([1.0, 0.0], (9, 2))
     y = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -93,7 +93,7 @@ def test_retract_and_tangent_are_projections():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_retract_neither_overflows_nor_underflows(dtype):
-    """The squares of the coordinates overflow or underflow."""
+    """Tokens whose squares overflow or underflow are retracted to rounding."""
     large = 1e10 * float(jnp.finfo(dtype).max) ** 0.5
     for size in (large, 1 / large):
         x = jnp.asarray(size * np.array([[3.0, 0.0, 4.0], [0.0, -5.0, 0.0]]), dtype)

@@ -14,7 +14,7 @@ from tests.plotting import run
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed")
 def test_mp4_has_every_frame_and_plays_in_a_browser(tmp_path):
-    """A film is H.264 in yuv420p with even sides, has its index first and the red token in all frames, and repeats."""
+    """The film is H.264 in yuv420p with even sides, index first, a red token in each frame, and bytes that repeat."""
     path = tmp_path / "deep" / "run.mp4"
     # 2.03 inches of 100 pixels are 203.
     plot.animate(run(3, times=5), path, fps=5, dpi=100, inches=2.03, highlight=0)

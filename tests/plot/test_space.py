@@ -52,7 +52,7 @@ def test_the_limit_is_drawn_where_the_tokens_are():
     )
     sheets = lines(plot.cloud(z, limit=planes))
     assert sorted(line[0, 0] for line in sheets) == pytest.approx([-2 / 2.24, 0.0, 2 / 2.24])
-    assert all(sorted(line[:, 1]) == pytest.approx([-1.0, 1.0]) for line in sheets)  # to the edges of the picture
+    assert all(sorted(line[:, 1]) == pytest.approx([-1.0, 1.0]) for line in sheets)  # sheets reach the edges
 
 
 def test_a_box_is_seen_as_the_sphere_is():
@@ -78,7 +78,7 @@ def test_lines_and_faces_are_cut_at_the_box():
     tilted = np.array([[-1.0, -3, -3], [-1.0, 3, -3], [1.0, 3, 3], [1.0, -3, 3], [-1.0, -3, -3]])
     (cut,) = clipped(tilted)
     assert np.all(np.abs(cut) <= 1 + 1e-12)
-    np.testing.assert_allclose(cut[:, 0], cut[:, 2] / 3, atol=1e-12)  # still in its plane
+    np.testing.assert_allclose(cut[:, 0], cut[:, 2] / 3, atol=1e-12)  # the face stays in its plane
 
 
 def test_snapshots_and_films_have_one_box_for_all_frames(tmp_path):

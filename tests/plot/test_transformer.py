@@ -63,7 +63,7 @@ def test_sinusoids_depend_on_the_offset_alone():
     table = transformer.sinusoidal_positions(n, d)
     (image,) = plot.position_table(table).images
     np.testing.assert_array_equal(np.asarray(image.get_array()), np.asarray(table))
-    assert image.get_clim() == (-1.0, 1.0)  # cos 0 is in it
+    assert image.get_clim() == (-1.0, 1.0)  # cos 0 is in the table
     offsets = np.arange(1 - n, n)
     expected = np.cos(offsets[:, None] / 10_000.0 ** (np.arange(0, d, 2) / d)).sum(axis=1)
     ax = plot.position_offsets(table, label="sinusoidal")

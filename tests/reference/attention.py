@@ -171,7 +171,7 @@ def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
 
 
 def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
-    """m_j over the mass of the maximisers of s_ik if j is a maximiser; scores within `slack` of the largest are."""
+    """m_j over the mass of the maximisers of s_ik if j is one; scores within `slack` of the largest are maximisers."""
     row = lambda score, mass: shares([m * (s >= max(score) - slack) for s, m in zip(score, mass, strict=True)])
     return weights(x, form, allowed, masses, row)
 

@@ -111,7 +111,7 @@ def t5_bias(n, table, buckets, furthest):
 
 
 def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, normed=True):
-    """x after one block, and its attention, (heads, n, n); the norms are left out unless it is `normed`."""
+    """x after one block, and its attention, (heads, n, n); the norms are left out unless `normed`."""
     get = lambda name: tensors[f"{prefix}{name}.weight"]
     norm = lambda x, name: rms_norm(x, get(name), eps) if normed else x
     y = norm(x, "layer.0.layer_norm")

@@ -1,9 +1,9 @@
 """Two tokens under random heads: the mean cosine of the chain and of its limit, without samples.
 
-The cosine c of two tokens on the sphere is a diffusion in one dimension. With the weights p of a token for itself and
-q = 1 - p for the other, u = |a_1|^2 = p^2 + q^2 + 2 p q c and w = <a_1, a_2> = 2 p q + (p^2 + q^2) c, its drift is
-2 v q (1 - c^2) - s^2 (d - 1) u c + s^2 w (d - 2 + c^2), and its squared noise 2 s^2 (1 - c^2) (u - c w). The mean is
-the exponential of the generator, at Chebyshev points; that of the chain is a power of the operator of one layer, whose
+The cosine c of two tokens on the sphere is a diffusion in one dimension. With the weights p of a token for itself and q
+= 1 - p for the other, u = |a_1|^2 = p^2 + q^2 + 2 p q c and w = <a_1, a_2> = 2 p q + (p^2 + q^2) c, its drift is 2 v q
+(1 - c^2) - s^2 (d - 1) u c + s^2 w (d - 2 + c^2), and its squared noise 2 s^2 (1 - c^2) (u - c w). The mean is the
+exponential of the generator, at Chebyshev points; the mean of the chain is a power of the operator of one layer, whose
 mean over the four entries of a matrix (d = 2) is a Gauss-Hermite sum. Where each layer draws its beta from
 `noise_betas`, the noise has other weights p: u and w, and the operator of one layer, are means over these.
 """

@@ -1,7 +1,8 @@
 """Rosenbrock methods by the book: rooted trees, conditions of order, the stability function, and one step.
 
 Hairer, Wanner, *Solving Ordinary Differential Equations II*, section IV.7, with the book's coefficients alpha, gamma
-and b; the package computes with a transformed method. The conditions hold only for a method of the order.
+and b; the package computes with a transformed method. The conditions hold only for the coefficients of a method of that
+order.
 """
 
 import math

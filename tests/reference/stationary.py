@@ -15,7 +15,7 @@ def pair_mean(z, other, beta, d, count=400):
 
 
 def stationary_density(z, shares, density, beta, temperature, d, softmax):
-    """The density e^(potential / T) of a density at these heights; a stationary density equals its own."""
+    """Returns e^(potential / T) of a density at these heights, normalised; a stationary density equals this result."""
     potential = []
     for height in z:
         total = 0.0

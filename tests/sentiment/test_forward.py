@@ -1,4 +1,4 @@
-"""The logits and their derivatives, which travel back as scalars, against loops and plain autodiff."""
+"""The logits and their derivatives, whose reverse mode passes scalars alone, against loops and plain autodiff."""
 
 import jax
 import jax.numpy as jnp

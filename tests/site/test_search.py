@@ -25,7 +25,7 @@ QUERIES = {
     "kernel": ("howto/kernel.html",),
     "seed": ("howto/seeds.html",),
     "TypeError callable beta": ("howto/schedules.html", "howto/errors.html"),
-    # Words of the field that are not those of the site: docs/_tools/synonyms.toml.
+    # Words of the field for which the site has other words: docs/_tools/synonyms.toml.
     "temperature": ("reference/attention.html", "howto/schedules.html"),
     "lambda": ("howto/schedules.html", "reference/observables.html", "reference/probe_measures.html"),
     "mask": ("reference/attention.html",),

@@ -46,7 +46,7 @@ def test_many_dimensions_are_matrix_products():
 @pytest.mark.exhaustive_cases("10000.0")
 @pytest.mark.parametrize("size", (1e4, 1e12), ids=str)
 def test_long_queries_in_single_precision(size):
-    """Scores round by as much as the differences that count, or by more: the largest weight does not vanish."""
+    """Scores round by as much as the differences that count, or by more; still the largest weight does not vanish."""
     x = np.asarray(sphere_tokens(3, N, 3, np.float32))
     compute = jax.jit(lambda q, x: BLOCKED.exponential(q, x, None, None, cjx.FullMask()))
     sums = jax.tree.map(np.asarray, compute(np.float32(size) * x, x))

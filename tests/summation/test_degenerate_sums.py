@@ -170,7 +170,7 @@ def test_averages_and_derivatives_are_those_of_the_loop(summation, mask, dtype, 
 
 
 def test_the_clouds_have_ties_repeats_and_rows_that_see_nothing():
-    """The comparison needs such clouds; rounding decides few rows."""
+    """The comparison needs clouds with ties, repeats and empty rows; rounding decides few rows."""
     unsure, tied, empty = 0, 0, 0
     for shape in CLOUDS:
         wanted = expected(shape, "causal", "float64")

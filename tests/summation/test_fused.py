@@ -126,7 +126,7 @@ def derivatives(summation, name, n, d, k, sloped, dtype):
     ),
 )  # fmt: skip
 def test_derivatives_of_first_and_second_order(name, n, d, k, sloped):
-    """They equal those of `Dense` in float64, which other tests compare with differences; some masses are zero."""
+    """Derivatives equal those of `Dense` in float64, which other tests compare with differences; masses may be 0."""
     found = derivatives(FUSED, name, n, d, k, sloped, "float32")
     wanted = derivatives(cjx.Dense(), name, n, d, k, sloped, "float64")
     for order, allowed in (("reverse", 2e-6), ("forward", 2e-6), ("twice", 1e-5), ("tilt", 1e-5)):
@@ -174,7 +174,7 @@ def test_a_token_without_mass_that_scores_far_above_the_others_changes_no_value(
     cases((("causal", 7, 2),), itertools.product(("causal", "matrix"), ((7, 2), (70, 3), (9, 6)))),
 )
 def test_a_batch_of_batches_is_each_system(name, n, d):
-    """Small systems share a program; the last program is not full, and all systems share one operand."""
+    """Small systems share a program; the last program is not full, and all systems may share one operand."""
     rng = np.random.default_rng(0)
     systems = 3 if n > 32 else 45
     x = jnp.asarray(rng.normal(size=(2, systems, n, d)) / np.sqrt(d), DTYPE)

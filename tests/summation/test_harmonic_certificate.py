@@ -94,7 +94,7 @@ def turned(angle, n=1001, dtype=F32):
 
 
 def test_a_heap_and_its_antipode_turned(one_degree):
-    """Tokens of a heap round alike: rows of this state were once certified that erred by thirteen times the bound."""
+    """Equal tokens have equal rounding errors; rows of this cloud were once certified with thirteen times the error."""
     worst, least = 0.0, np.inf
     for angle in np.linspace(0, 2 * np.pi, 60):
         for beta in (1.9, 3.35):

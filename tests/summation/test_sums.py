@@ -126,7 +126,7 @@ def test_sums_are_the_double_loop(kernel, n, dtype):
 
 
 def test_some_rows_of_the_data_have_nothing_and_some_have_ties():
-    """The comparison above needs such rows."""
+    """The comparison above needs empty rows and rows with ties."""
     log_sum, _ = expected("exponential", "causal", True, 33, *FEW)
     assert 0 < np.sum(np.isinf(log_sum)) < 33
     attained, _ = expected("hardmax", "full", False, 33, *FEW)

@@ -49,7 +49,7 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
     assert sweep.open(path).identical(dataset) and run(None).identical(dataset)
     assert list(dataset) == ["y", "edge", "status", "reason"]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The codec `vlen-utf8`")  # of an older zarr
+        warnings.filterwarnings("ignore", message="The codec `vlen-utf8`")  # a warning of older versions of zarr
         with xr.open_zarr(path) as plain:
             rows, order = plain.y.values.reshape(12, 3), plain["sweep.points"].values.ravel()
     np.testing.assert_array_equal(rows, dataset.y.values.reshape(12, 3)[order])

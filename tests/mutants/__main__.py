@@ -71,7 +71,7 @@ def _run(chosen: list[Mutant], copy: Path) -> int:
         verdict, seconds = "caught" if failed else "SURVIVED", time.perf_counter() - began
         print(f"{number:3} of {len(chosen)}  {mutant.name:36} {verdict:8} {seconds:5.0f} s", flush=True)
     print(f"{len(chosen) - len(survived)} of {len(chosen)} faults caught" + "".join(f"\n  not: {s}" for s in survived))
-    # Without `-x` all are named; however long they take, since a busy machine is no failure.
+    # All tests run, so that each failing one is named, and no time limit applies: a busy machine is no failure.
     unsound = _pytest(copy, "", list(catchers), stop=False) if catchers else []
     print(f"{len(catchers)} tests caught them" + "".join(f"\n  fails without a fault: {test}" for test in unsound))
     return 1 if survived or unsound else 0

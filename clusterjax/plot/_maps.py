@@ -95,7 +95,7 @@ def heatmap(
         if names is None:
             continue
         one_each(names, name, count, f"names, one for each {'column' if name == 'xnames' else 'row'}")
-        axis.set_ticks(np.arange(count), labels=[one_line(name) for name in names])
+        axis.set_ticks(np.arange(count), labels=[one_line(name) for name in names], parse_math=False)
     if xnames is not None and max(map(len, xnames)) > 2:
         ax.tick_params(axis="x", labelrotation=90)
     ax.spines[["top", "right"]].set_visible(True)

@@ -23,7 +23,9 @@ def test_small_diagram(capsys, tmp_path):
     assert dict(found.sizes) == {"beta": 2, "t": 3} and found.close_pairs.dtype == np.float32
     assert {"close_pairs", "close_pairs_error"} < set(found)
     picture.unlink()
+    written = {file: file.stat().st_mtime_ns for file in store.rglob("*")}
     assert main(call) == 0 and picture.exists()
+    assert written == {file: file.stat().st_mtime_ns for file in store.rglob("*")}
     assert main(call[:-2]) == 0 and (tmp_path / "run.png").exists(), "without a name it is drawn beside the store"
     assert main([*CALL, *SMALL, "--store", str(store), "--n", "5"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]

@@ -7,7 +7,7 @@ import pytest
 
 import clusterjax as cjx
 from tests.attention_cases import FORM, KINDS, MASSES, VALUES, N, X, outcome
-from tests.helpers import as_a_user, assert_close, assert_same, normal
+from tests.helpers import as_a_user, assert_close, assert_same, normal, temporary_bytes
 from tests.reference import attention as reference
 
 
@@ -80,12 +80,15 @@ def test_everybody_attends_to_itself():
 
 
 def test_many_tokens_have_no_matrix_of_pairs():
-    """The attended masses of 600 tokens are right under a mask that depends on the parity of places."""
+    """The attended masses of 600 tokens under a mask of the parity of places need less memory than the pairs."""
     mask = cjx.FunctionMask(lambda i, j: j % 2 == i % 2)
     masses = np.asarray(normal(1, 600)) ** 2
     found = np.asarray(jax.jit(mask.attended_mass)(masses))
     np.testing.assert_allclose(found[0], masses[::2].sum())
     np.testing.assert_allclose(found[599], masses[1::2].sum())
+    # A boolean of each pair would take n^2 bytes.
+    n = 8192
+    assert temporary_bytes(mask.attended_mass, jax.ShapeDtypeStruct((n,), jnp.float64)) < n**2
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,15 @@ def pictures():
     yield plot.words(np.array([[0.0, 0.0], [1.0, 1.0]]), [word, word], leaders=[0]).figure
     yield plot.residual_flow(np.ones((1, 1, 2, 2)), tokens=[word, word]).figure
     yield plot.causal_trace(SimpleNamespace(restored=np.ones((1, 1)), clean=0.0, corrupted=1.0), tokens=[word]).figure
-    yield plot.heatmap(np.ones((1, 1)), xnames=[LACKED], ynames=[LACKED]).figure
+    yield plot.heatmap(np.ones((1, 1)), xnames=[word], ynames=[word]).figure
 
 
 def test_every_picture_of_words_escapes_them():
     """A dollar sign in a word begins no formula."""
     for figure in pictures():
         figure.draw_without_rendering()
-        written = " ".join(text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text")))
-        assert LACKED not in written and r"\u6771" in written
+        texts = figure.findobj(lambda artist: hasattr(artist, "get_text"))
+        written = " ".join(text.get_text() for text in texts)
+        assert LACKED not in written and r"\u6771$x$" in written
+        assert not any("$" in text.get_text() and text.get_parse_math() for text in texts)
     assert listed([LACKED, "a"]) == r"\u6771  a"

@@ -58,7 +58,14 @@ def test_parts_add_up_to_the_changes_between_levels(kind):
 
 
 def test_equal_tokens_have_the_largest_energy_and_margin():
-    """An edited network is refused, and where the layers add nothing, only the last norm changes the energy."""
+    """Without positions, tokens of one word coincide: E = e^beta / (2 beta), and their hemisphere has the margin 1."""
+    texts = probe.Encoded(np.full((1, 6), 3), np.ones((1, 6), bool))
+    found = probe.energy_budget(tiny("llama"), texts, beta=1.5, margin=True)
+    np.testing.assert_allclose(found.energy.values, math.exp(1.5) / 3.0, rtol=1e-12)
+    np.testing.assert_allclose(found.margin.values, 1, rtol=1e-9)
+
+
+def test_layers_that_add_nothing_leave_the_energy_and_edits_are_refused():
     model = tiny("gpt2")
     same = probe.patch(model, probe.Edit("stream", np.arange(1.0, 13.0), layer=2))
     with pytest.raises(ValueError, match="model must be without edits of patch"):

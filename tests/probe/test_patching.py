@@ -8,7 +8,7 @@ import pytest
 
 from clusterjax import probe, transformer
 from tests.helpers import as_a_user
-from tests.probe_cases import BERT, GPT2, IDS, MASK, tiny
+from tests.probe_cases import BERT, GPT2, IDS, LLAMA, MASK, tiny, tiny_tensors, write
 from tests.probe_twins import save_twin
 
 
@@ -126,8 +126,20 @@ def test_means_and_copies_are_of_what_the_network_computes(pair, place):
     single = probe.Encoded(TEXTS.token_ids[:1], TEXTS.mask[:1])
     if place == "stream":
         same = probe.patch(model, probe.Edit("stream", probe.CopyOf(single), layer=1))
-        found = np.asarray(probe.trace(same, TEXTS.token_ids[::-1], TEXTS.mask[::-1]).hidden)
-        np.testing.assert_allclose(found[-1, 1:], before[0, 1:], rtol=0, atol=1e-12)
+        # The words of the first text in reverse order are another text, which the copied stream overwrites.
+        found = np.asarray(probe.trace(same, IDS[:1, ::-1], MASK[:1]).hidden)
+        np.testing.assert_allclose(found[0, 1:], before[0, 1:], rtol=0, atol=1e-12)
+        assert not np.allclose(found[0, 0], before[0, 0])
+
+
+def test_an_edit_acts_once_in_a_long_text(tmp_path):
+    """An edit of token 1 changes the stream that enters the layer at token 1 and at none of 39 other tokens."""
+    longer = write(tmp_path / "longer", LLAMA | {"max_position_embeddings": 64}, tiny_tensors("llama"))
+    model, ids = probe.load(longer), np.arange(40)[None] % 20
+    patched = probe.patch(model, probe.Edit("stream", 7.0, layer=1, token=1))
+    before, after = (np.asarray(probe.trace(network, ids).hidden)[0, 1] for network in (model, patched))
+    np.testing.assert_array_equal(after[1], 7.0)
+    np.testing.assert_array_equal(np.delete(after, 1, axis=0), np.delete(before, 1, axis=0))
 
 
 def test_tools_take_a_patched_network_or_refuse_it():

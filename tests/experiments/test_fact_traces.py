@@ -16,6 +16,7 @@ NOISE = 1e-3 * np.random.default_rng(0).normal(size=(24, 1, 1))
 EFFECT = np.array([[0.1, 3, 0.2, 0], [0.1, 3, 0.2, 0], [0.1, 2, 0.2, 1], [0.1, 1, 0.2, 2], [0, 1, 0, 3], [0, 0, 0, 4],
                    [0, 0, 0, 5]])  # fmt: skip
 LOG_P = np.array([-0.5, -6.0, -1.0])
+NO_TRACE = probe.CausalTrace(*[None] * len(probe.CausalTrace._fields))
 
 
 def results(effect=EFFECT, log_p=LOG_P, own=False, off=0.0):
@@ -24,7 +25,7 @@ def results(effect=EFFECT, log_p=LOG_P, own=False, off=0.0):
         RELATIONS, np.zeros((24, 5), int), 5 * many, many, 2 * many, np.zeros((24, 2), int), many > 0, RELATIONS
     )
     return file.Results(
-        file.Parameters(), own, 30, facts, effect + NOISE, log_p + NOISE[:, 0] * [0, 1, -1], off, (None, ())
+        file.Parameters(), own, 30, facts, effect + NOISE, log_p + NOISE[:, 0] * [0, 1, -1], off, (NO_TRACE, ())
     )
 
 

@@ -25,7 +25,7 @@ Source: Meng et al., *Locating and editing factual associations in GPT* (2202.05
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -35,10 +35,8 @@ from matplotlib.figure import Figure
 
 from ... import probe
 from ...plot import causal_trace as draw_trace, time_series
-from ...probe.measures.survey import Clustered, clustered_error
-from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
-from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of
-from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, Facts, known_facts_of
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
+from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, AbstractOfFacts, known_facts_of
 from ..shared.layout import panels
 
 
@@ -53,11 +51,8 @@ class Parameters:
     draws: int = parameter(2, "the number of draws of the noise of each fact", least=1, most=64)
 
 
-class Results(NamedTuple):
-    p: Parameters
-    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
-    listed: int  # the number of facts that were asked; 0 for the network of the package
-    facts: Facts  # the known facts
+@dataclass(frozen=True, eq=False)
+class Results(AbstractOfFacts):
     # The nats of log P that each level gives back, in the mean over the tokens of a class, (facts, levels, classes);
     # NaN where a fact has no token of the class
     effect: np.ndarray
@@ -68,24 +63,9 @@ class Results(NamedTuple):
     shown: tuple[probe.CausalTrace, tuple[str, ...]]  # the trace of one fact, and its tokens
 
     @property
-    def called(self) -> str:
-        return name_of(self.own)
-
-    @property
-    def units(self) -> str:
-        return f"{len(np.unique(self.facts.units))} {'articles' if self.own else 'relations'}"
-
-    @property
     def thirds(self) -> list[np.ndarray]:
         """The levels after the embedding and before the last, in thirds."""
         return np.array_split(np.arange(1, self.effect.shape[1] - 1), 3)
-
-    def mean(self, values: np.ndarray, rows: slice = slice(None)) -> Clustered:
-        """The mean over facts that have a value, and its error over relations."""
-        return clustered_error(values, self.facts.units[rows])
-
-    def words(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
-        return plus_minus(*self.mean(values, rows)[:2], digits)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -216,20 +196,13 @@ def restored(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    known = (
-        f"{ABSENT} It knows no facts: {len(m.facts)} beginnings of passages stand for them, the most probable next "
-        "token for the object, and three tokens for the subject."
-        if m.own else
-        f"{len(m.facts)} facts of {len(np.unique(m.facts.relations))} relations that {NAME} knows, of {m.listed} "
-        "listed: the first token of the object is its first answer."
-    )  # fmt: skip
     return (
-        f"{known} The embedding of the subject has noise of three standard deviations of the embeddings, {m.p.draws} "
-        "draws for each fact; then the stream of one token is restored at one level. (a) What each level gives "
-        "back of log P of the object, in the mean over the tokens of a class. (b) The same in each third "
-        "of the layers, without the embedding and the last level. (c) log P of the object: clean, with noise on the "
-        f"subject, and on as many other tokens. (d) The trace of one fact. Means over facts with standard errors over "
-        f"{m.units}."
+        f"{m.known('and three tokens for the subject')} The embedding of the subject has noise of three standard "
+        f"deviations of the embeddings, {m.p.draws} draws for each fact; then the stream of one token is restored at "
+        "one level. (a) What each level gives back of log P of the object, in the mean over the tokens of a class. (b) "
+        "The same in each third of the layers, without the embedding and the last level. (c) log P of the object: "
+        "clean, with noise on the subject, and on as many other tokens. (d) The trace of one fact. Means over facts "
+        f"with standard errors over {m.units}."
     )
 
 
@@ -284,18 +257,9 @@ def _one(ax: Axes, m: Results) -> None:
     draw_trace(trace, ax, tokens=list(tokens), title="")
 
 
-def on(m: Results) -> Measured:
-    data = PASSAGES if m.own else Subject("facts", f"{len(m.facts)} facts that it knows, of {m.listed}")
-    size = {"facts": len(m.facts), "layers": m.effect.shape[1] - 1, "draws": m.p.draws}
-    return Measured(OWN if m.own else SMOLLM2, data, size)
-
-
 FIGURE = figure(
     __name__,
     over=lambda m: m.units,
-    recorded=lambda m: {
-        "network": on(m).network.words, "known facts": len(m.facts), "listed": m.listed, "starts": len(m.facts),
-        "relations": sorted(map(str, np.unique(m.facts.relations))), "places": list(CLASSES),
-        "solver": "none: layers in float32",
-    },
-)  # fmt: skip
+    on=lambda m: m.measured(layers=m.effect.shape[1] - 1, draws=m.p.draws),
+    recorded=lambda m: m.recorded(),
+)

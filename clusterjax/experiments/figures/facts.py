@@ -26,10 +26,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ...plot import style, time_series
 from ...probe.measures.knocked_out import PARTS, Jobs, Prepared, answers_without, prepare
-from ...probe.measures.survey import Clustered, clustered_error
-from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
-from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of
-from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, Facts, known_facts_of
+from ..framework.figure import Claim, Found, Say, Settings, claim, figure, parameter, plus_minus
+from ..shared.known_facts import CLASSES, COLOURS, LAST, LINES, SUBJECT, AbstractOfFacts, Facts, known_facts_of
 from ..shared.layout import one_legend, panels
 
 
@@ -75,11 +73,8 @@ class Chosen(NamedTuple):
     index: int
 
 
-class Results(NamedTuple):
-    p: Parameters
-    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
-    listed: int  # the number of facts that were asked; 0 for the network of the package
-    facts: Facts  # the known facts
+@dataclass(frozen=True, eq=False)
+class Results(AbstractOfFacts):
     # `layers`, `num_layers`: the silenced layers, from 0, and the number of all layers
     layers: np.ndarray
     num_layers: int
@@ -92,14 +87,6 @@ class Results(NamedTuple):
     neurons: Neurons  # single neurons
 
     @property
-    def called(self) -> str:
-        return name_of(self.own)
-
-    @property
-    def units(self) -> str:
-        return f"{len(np.unique(self.facts.units))} {'articles' if self.own else 'relations'}"
-
-    @property
     def margin(self) -> np.ndarray:
         """The change of the margin, (facts, layers, parts, classes)."""
         return self.change[..., 0] - self.change[..., 1]
@@ -108,13 +95,6 @@ class Results(NamedTuple):
     def late(self) -> np.ndarray:
         """The indices of the silenced layers from `FIRST` on."""
         return np.flatnonzero(self.layers >= FIRST)
-
-    def mean(self, values: np.ndarray, rows: slice = slice(None)) -> Clustered:
-        """The mean over facts that have a value, and its error over relations."""
-        return clustered_error(values, self.facts.units[rows])
-
-    def words(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
-        return plus_minus(*self.mean(values, rows)[:2], digits)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -324,13 +304,7 @@ def nothing(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    known = (
-        f"{ABSENT} It knows no facts: {len(m.facts)} beginnings of passages stand for them, the most probable next "
-        "token for the object, three tokens for the subject, and the answer of another passage for the foil."
-        if m.own else
-        f"{len(m.facts)} facts of {len(np.unique(m.facts.relations))} relations that {NAME} knows, of {m.listed} "
-        "listed: the first token of the object is its first answer."
-    )  # fmt: skip
+    known = m.known("three tokens for the subject, and the answer of another passage for the foil")
     fed, attended = chosen(m, FEED_FORWARD, SUBJECT), chosen(m, ATTENTION, LAST)
     return (
         f"{known} The output of {'every layer' if len(m.layers) == m.num_layers else f'one layer of {m.p.every}'} is "
@@ -413,17 +387,9 @@ def _totals(ax: Axes, m: Results) -> None:
     ax.legend(fontsize=6)
 
 
-def on(m: Results) -> Measured:
-    data = PASSAGES if m.own else Subject("facts", f"{len(m.facts)} facts that it knows, of {m.listed}")
-    return Measured(OWN if m.own else SMOLLM2, data, {"facts": len(m.facts), "layers": m.num_layers})
-
-
 FIGURE = figure(
     __name__,
     over=lambda m: m.units,
-    recorded=lambda m: {
-        "network": on(m).network.words, "known facts": len(m.facts), "listed": m.listed, "starts": len(m.facts),
-        "relations": sorted(map(str, np.unique(m.facts.relations))), "places": list(CLASSES), "parts": list(PARTS),
-        "objects of one token": int(m.facts.whole.sum()), "solver": "none: layers in float32",
-    },
-)  # fmt: skip
+    on=lambda m: m.measured(layers=m.num_layers),
+    recorded=lambda m: m.recorded() | {"parts": list(PARTS), "objects of one token": int(m.facts.whole.sum())},
+)

@@ -14,9 +14,10 @@ import numpy as np
 from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.knocked_out import prepare
+from ...probe.measures.survey import Clustered, clustered_error
 from ...probe.networks.batch import continuation_ids, prompt_ids
-from ..framework.figure import Say
-from .causal import smollm2_or_own
+from ..framework.figure import Measured, Say, Subject, plus_minus
+from .causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, name_of, smollm2_or_own
 from .networks import articles_of, passages
 
 
@@ -50,6 +51,54 @@ class Facts:
 
     def take(self, rows: Any) -> "Facts":
         return Facts(*(getattr(self, name)[rows] for name in Facts.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class AbstractOfFacts:
+    """The measurement of a figure on the facts that a network knows, to which each figure adds its own numbers."""
+
+    p: Any  # the parameters of the figure
+    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
+    listed: int  # the number of facts that were asked; 0 for the network of the package
+    facts: Facts  # the known facts
+
+    @property
+    def called(self) -> str:
+        return name_of(self.own)
+
+    @property
+    def units(self) -> str:
+        return f"{len(np.unique(self.facts.units))} {'articles' if self.own else 'relations'}"
+
+    def mean(self, values: np.ndarray, rows: slice = slice(None)) -> Clustered:
+        """The mean over facts that have a value, and its error over relations."""
+        return clustered_error(values, self.facts.units[rows])
+
+    def words(self, values: np.ndarray, digits: int = 2, rows: slice = slice(None)) -> str:
+        return plus_minus(*self.mean(values, rows)[:2], digits)
+
+    def known(self, stand_ins: str) -> str:
+        """The facts as a sentence of a caption; `stand_ins` says what the model of the package has for a subject."""
+        if self.own:
+            return (
+                f"{ABSENT} It knows no facts: {len(self.facts)} beginnings of passages stand for them, the most "
+                f"probable next token for the object, {stand_ins}."
+            )
+        return (
+            f"{len(self.facts)} facts of {len(np.unique(self.facts.relations))} relations that {NAME} knows, of "
+            f"{self.listed} listed: the first token of the object is its first answer."
+        )
+
+    def measured(self, **size: int) -> Measured:
+        data = PASSAGES if self.own else Subject("facts", f"{len(self.facts)} facts that it knows, of {self.listed}")
+        return Measured(OWN if self.own else SMOLLM2, data, {"facts": len(self.facts)} | size)
+
+    def recorded(self) -> dict[str, Any]:
+        return {
+            "network": self.measured().network.words, "known facts": len(self.facts), "listed": self.listed,
+            "starts": len(self.facts), "relations": sorted(map(str, np.unique(self.facts.relations))),
+            "places": list(CLASSES), "solver": "none: layers in float32",
+        }  # fmt: skip
 
 
 def read_facts() -> list[tuple[str, str, str, str]]:

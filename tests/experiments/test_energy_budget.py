@@ -6,12 +6,14 @@ import pytest
 from clusterjax import probe
 from clusterjax.experiments.figures import energy_budget as file
 from clusterjax.experiments.shared.causal import OWN, PASSAGES
+from clusterjax.experiments.shared.every_network import at_hand
 from clusterjax.probe.measures.survey import average_of, clustered_error
 from tests.probe_cases import IDS, tiny
 
 
 ARTICLES = np.array([0, 0, 1, 1, 2, 2, 3, 3])
 NOISE = 1e-3 * np.random.default_rng(0).normal(size=(8, 3))
+TEXTS = probe.Encoded(np.zeros((8, 16), np.int32), np.ones((8, 16), bool))
 CHANGE, ATTENTION, FEED_FORWARD = (np.array(row) for row in ([0.2, 0.1, 0.3], [0.4, 0.3, 0.5], [-0.1, -0.1, -0.2]))
 
 
@@ -29,8 +31,8 @@ def budget(change=CHANGE, attention=ATTENTION, feed_forward=FEED_FORWARD, margin
 def results(trained, shuffled=None, random=None, off=0.0):
     random = random or tuple(budget(change=CHANGE / k, margin=0.1, start=0.6) for k in (4.0, 5.0))
     controls = probe.Controls(trained, shuffled or budget(0.5 * CHANGE, margin=0.2), random, *[None] * 2, -1, 2.0)
-    network = file.Compared("a network", OWN, PASSAGES, controls, ARTICLES, 16, "as before its training", off)
-    return file.Results(file.Parameters(), {"own": network})
+    given = at_hand("own", OWN, PASSAGES, tiny("gpt2"), TEXTS, ARTICLES)
+    return file.Results(file.Parameters(), {"own": file.Compared(given, controls, off)})
 
 
 def holds(claims, m):

@@ -7,12 +7,14 @@ import xarray as xr
 from clusterjax import probe
 from clusterjax.experiments.figures import head_places as file
 from clusterjax.experiments.shared.causal import OWN, PASSAGES
+from clusterjax.experiments.shared.every_network import at_hand
 from clusterjax.probe.measures.survey import average_of
 from tests.probe_cases import IDS, MASK, tiny
 
 
 ARTICLES = np.array([0, 0, 1, 1, 2, 2, 3, 3])
 NOISE = 1e-3 * np.random.default_rng(0).normal(size=(8, 1, 1))
+TEXTS = probe.Encoded(np.zeros((8, 8), np.int32), np.ones((8, 8), bool))
 VALUES = np.array([[1.0, 0.4], [-0.2, 0.3]])
 BETAS = np.array([[2.0, 4.0], [6.0, 8.0]])
 # The share of close pairs is t / 10 for every beta below 10, and 0 above.
@@ -31,10 +33,8 @@ def place(values=VALUES, betas=BETAS):
 def results(trained, random=None, off=0.0):
     random = random or (place(-VALUES, BETAS / 2), place(-VALUES, BETAS / 2.05))
     close = file.close_at(DIAGRAM, 2 * trained.eigenvalue.mean, trained.beta.mean)
-    network = file.Placed(
-        "a network", OWN, PASSAGES, ARTICLES, 8, "as before its training", trained, random, close, off
-    )
-    return file.Results(file.Parameters(), {"own": network}, DIAGRAM)
+    given = at_hand("own", OWN, PASSAGES, tiny("gpt2"), TEXTS, ARTICLES)
+    return file.Results(file.Parameters(), {"own": file.Placed(given, trained, random, close, off)}, DIAGRAM)
 
 
 def test_the_diagram_is_read_at_the_heads_and_at_its_edge_beyond():

@@ -28,10 +28,11 @@ from ...probe.measures.position_heads import _allowed, of_layer, position_heads_
 from ...probe.measures.sinks import OF_FIRST
 from ...probe.measures.survey import Average, Clustered, Measure, average_of, clustered_error, survey
 from ..framework.figure import Claim, ClaimOf, Found, Say, Settings, claim, figure, parameter, plus_minus
-from ..framework.verdict import Measured, Subject
-from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, reading_of, spread_words, untrained
+from ..framework.verdict import Measured
+from ..shared.causal import ABSENT, NAME, OWN, PASSAGES, SMOLLM2, Reading, reading_of, untrained
 from ..shared.controls import Starts, keys_of, starts_of
 from ..shared.ensemble import mean_and_error
+from ..shared.every_network import AtHand, at_hand
 from ..shared.layout import layer_lines, panels
 from ..shared.networks import USUAL, articles_of, articles_words, each_text, passages
 
@@ -72,19 +73,18 @@ class Run(NamedTuple):
 
 
 class Compared(NamedTuple):
-    name: str  # the network in a sentence
-    # `subject`, `data`: the network and its texts, for the verdict
-    subject: Subject
-    data: Subject
+    given: AtHand  # the network and its texts
     # `trained`, `shuffled`: the network on the texts, and on their tokens in random order
     trained: Run
     shuffled: Run
     random: tuple[Run, ...]  # networks of random weights, drawn as before training, on the texts
     # Networks of random weights with the spread `USUAL`; none if the network began with its own spread alone
     usual: tuple[Run, ...]
-    tokens: int  # the largest number of tokens of a text
-    articles: np.ndarray  # the article of each text, the independent unit of errors
-    spread: str  # how the weights of `random` were drawn, in words
+
+    @property
+    def name(self) -> str:
+        """The network in a sentence."""
+        return self.given.name
 
     @property
     def late(self) -> int:
@@ -93,13 +93,11 @@ class Compared(NamedTuple):
 
     @property
     def on(self) -> Measured:
-        texts, layers = self.trained.cosine.texts, self.trained.levels - 1
-        size = {"texts": texts, "tokens": self.tokens, "layers": layers, "seeds": len(self.random)}
-        return Measured(self.subject, self.data, size)
+        return self.given.measured(layers=self.trained.levels - 1, seeds=len(self.random))
 
     def mean_of(self, values: np.ndarray) -> Clustered:
         """The mean of numbers of the texts, and its error over articles."""
-        return clustered_error(values, self.articles)
+        return clustered_error(values, self.given.articles)
 
     def onset(self, times: float, run: Run | None = None) -> int | None:
         """The first level at which the norm of the first token significantly exceeds `times` times the norm of the
@@ -152,31 +150,23 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     # The texts are read first, because texts that do not fit are refused here.
     reading = reading_of(settings, LONGEST)
     own_model, own_texts = probe.load("language-model"), probe.Encoded(*passages(OWN_TOKENS))
-    own = compare(
-        OWN_NAME, OWN, own_model, own_texts, PASSAGES, articles_of(probe.bundled_texts()), jr.key(settings.seed),
-        keys_of(settings.seed, p.draws), say,
-    )  # fmt: skip
+    given = at_hand("own", OWN, PASSAGES, own_model, own_texts, articles_of(probe.bundled_texts()))
+    own = compare(given, jr.key(settings.seed), keys_of(settings.seed, p.draws), say)
     if reading is None:
         say(ABSENT)
         return Results(p, None, own, own, None, first_alone(own_model, own_texts))
     say(f"{NAME} reads {len(reading.texts.mask)} texts")
     weights, orders = jr.split(jr.key(settings.seed))
-    network = compare(
-        NAME, SMOLLM2, reading.model, reading.texts, reading.data, reading.articles, orders,
-        [jr.fold_in(weights, draw) for draw in range(p.draws)], say, usual=True, store=settings.store,
-    )  # fmt: skip
+    given = at_hand("smollm2", SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
+    draws = [jr.fold_in(weights, draw) for draw in range(p.draws)]
+    network = compare(given, orders, draws, say, usual=True, store=settings.store)
     windows = windows_of(reading.model, reading.whole, reading.articles, p.width, settings.quick, say)
     alone = first_alone(reading.model, reading.texts)
     return Results(p, reading, network, own, windows if windows.widths else None, alone)
 
 
 def compare(
-    name: str,
-    subject: Subject,
-    model: probe.Model,
-    texts: probe.Encoded,
-    data: Subject,
-    articles: np.ndarray,
+    network: AtHand,
     order: PRNGKeyArray,
     weights: Sequence[PRNGKeyArray],
     say: Say,
@@ -185,19 +175,18 @@ def compare(
     store: Path | None = None,
 ) -> Compared:
     """Measures a network and its controls; `order` shuffles the tokens, and each of `weights` draws random weights."""
+    model, texts = network.model, network.texts
     words = model.tokenizer.batch_decode([[i] for i in range(model.network.sizes.vocab_size)])
     marks = tuple(i for i, word in enumerate(words) if word.strip() and word.strip() in list(MARKS))
 
     def run(file: str, model: probe.Model, texts: probe.Encoded) -> Run:
-        say(f"measuring {name}: {file}")
-        return measure_run(model, texts, {MARK: marks}, articles, store and store / f"{file}.safetensors")
+        say(f"measuring {network.name}: {file}")
+        return measure_run(model, texts, {MARK: marks}, network.articles, store and store / f"{file}.safetensors")
 
     shuffled, trained = run("shuffled", model, probe.shuffle_tokens(texts, order)), run("trained", model, texts)
     random = tuple(run(f"random-{k}", untrained(model, key), texts) for k, key in enumerate(weights))
     others = tuple(run(f"usual-{k}", untrained(model, key, USUAL), texts) for k, key in enumerate(weights) if usual)
-    return Compared(
-        name, subject, data, trained, shuffled, random, others, texts.mask.shape[1], articles, spread_words(model)
-    )  # fmt: skip
+    return Compared(network, trained, shuffled, random, others)
 
 
 def measure_run(
@@ -281,7 +270,7 @@ def mean_cosine(m: Results) -> Found:
     mean, error, _ = m.network.mean_of(change[:, level])
     return Found(
         f"the change is largest at level {level}: {_at(whole, level)} with the first token, {_at(others, level)} "
-        f"without; in texts of at most {m.network.tokens} tokens",
+        f"without; in texts of at most {m.network.given.tokens} tokens",
         abs(float(mean)) < SMALL, mean, error,
     )  # fmt: skip
 
@@ -289,7 +278,7 @@ def mean_cosine(m: Results) -> Found:
 def _beside(network: Compared, random: tuple[Run, ...]) -> Starts:
     """The trained network beside networks of random weights in the mean cosine without the first token."""
     of = lambda run: each_text(run.first.cosine_of_others)
-    return starts_of(of(network.trained), [of(run) for run in random], network.articles)
+    return starts_of(of(network.trained), [of(run) for run in random], network.given.articles)
 
 
 @claim("each difference exceeds two standard errors, or with few articles and networks as many as are as improbable")
@@ -307,7 +296,7 @@ def controls(m: Results) -> Found:
     measured = (
         f"mean cosine without the first token after layer {level} {of(net.trained).mean():.3f}; in random order "
         f"{of(net.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
-        f"{net.spread}: {described(own)}"
+        f"{net.given.drawn}: {described(own)}"
     )
     says, holds = None, shuffled.below() and own.exceeds(level)
     if net.usual:
@@ -436,7 +425,7 @@ def own_model(m: Results) -> Found | None:
     return Found(
         f"norm of the first token over the median of the others at most {_at(ratio, level, 2)}, after layer {level}; "
         f"the strongest head gives it {_at(excess, at)} beyond uniform causal attention (± over "
-        f"{articles_words(m.own.articles)})",
+        f"{articles_words(m.own.given.articles)})",
         bool(ratio.mean.max() < m.p.times and excess.mean.max() < m.p.sink), excess.mean[at], excess.error[at],
         on=m.own.on,
     )  # fmt: skip
@@ -499,7 +488,7 @@ def window_of_all(m: Results) -> Found | None:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     net, first, verdict, windows = m.network, m.network.trained.first, "", "(e) No windows. "
-    network = f"{NAME} on {net.data.words}"
+    network = f"{NAME} on {net.given.data.words}"
     if m.reading is None:
         network = f"{OWN_NAME} on passages of Wikipedia"
     if m.windows is not None:
@@ -519,14 +508,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
             "norm of the others"
         )
     return (
-        f"{'' if m.reading else f'{ABSENT} '}A causal network: {network}; texts are cut to {net.tokens} tokens. (a) "
-        "The mean cosine of the tokens at each level, with and without the first token of a text, for the tokens in "
-        f"random order, and for {len(net.random)} networks of random weights {net.spread}"
+        f"{'' if m.reading else f'{ABSENT} '}A causal network: {network}; texts are cut to {net.given.tokens} tokens. "
+        "(a) The mean cosine of the tokens at each level, with and without the first token of a text, for the tokens "
+        f"in random order, and for {len(net.random)} networks of random weights {net.given.drawn}"
         f"{f' and of spread {USUAL:g}' if net.usual else ''}. (b) The mean cosine of the first token to the others. "
         "(c) Its norm, and the median norm of the others; vertical line: the level from which the ratio significantly "
         f"exceeds {m.p.times:g}. (d) The weight that each head gives the first token beyond uniform causal attention. "
         f"{windows}(f) The weight beyond uniform attention of the strongest head of each run to four positions. Means "
-        f"over texts with standard errors over {articles_words(net.articles)}; of random weights, over networks. "
+        f"over texts with standard errors over {articles_words(net.given.articles)}; of random weights, over networks. "
         f"{large}{verdict}."
     )
 
@@ -641,11 +630,11 @@ FIGURE = figure(
     __name__,
     claims=(alone, mean_cosine, controls, sudden, less_alike, sinks, *map(place_claim, PLACE_WORDS), own_model, window,
      first_kept, four_kept, window_of_all),
-    over=lambda m: articles_words(m.network.articles),
+    over=lambda m: articles_words(m.network.given.articles),
     on=lambda m: m.network.on,
     recorded=lambda m: {
-        "network": m.network.subject.words, "texts": m.network.data.words, "tokens": m.network.tokens,
-        "random weights": m.network.spread, "articles": len(np.unique(m.network.articles)),
+        "network": m.network.given.subject.words, "texts": m.network.given.data.words, "tokens": m.network.given.tokens,
+        "random weights": m.network.given.drawn, "articles": len(np.unique(m.network.given.articles)),
         "starts": m.network.on.size["texts"], "windows": [] if m.windows is None else list(m.windows.widths),
         "solver": "none: layers in float32",
     },

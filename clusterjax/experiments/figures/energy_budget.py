@@ -40,7 +40,7 @@ from matplotlib.ticker import MaxNLocator
 from ... import probe
 from ...plot import OKABE_ITO
 from ...probe.measures.survey import Clustered, average_of, clustered_error
-from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, LINES, NAMES, beyond_both, runs_of, starts_of
 from ..shared.every_network import ABSENT, AtHand, in_each, measured_on, networks_at_hand
 from ..shared.layout import layer_lines, panels, remove_legend
@@ -64,13 +64,8 @@ class Parameters:
 
 
 class Compared(NamedTuple):
-    name: str  # the network in a sentence
-    subject: Subject  # the network, for the verdict
-    data: Subject  # its texts
+    given: AtHand  # the network and its texts
     controls: probe.Controls  # an `EnergyBudget` of each run
-    articles: np.ndarray  # the article of each text, the independent unit of errors
-    tokens: int  # the largest number of tokens of a text
-    spread: str  # how the weights of the random networks were drawn, in words
     off: float  # the largest difference of an energy from that of the traced stream, in double precision
 
     @property
@@ -84,18 +79,18 @@ class Compared(NamedTuple):
 
     @property
     def on(self) -> Measured:
-        (texts, layers), seeds = each_text(self.trained.change).shape, len(self.controls.random)
-        size = {"texts": texts, "tokens": self.tokens, "layers": layers, "beta": self.trained.beta, "seeds": seeds}
-        return Measured(self.subject, self.data, size)
+        layers, seeds = len(self.trained.change.mean), len(self.controls.random)
+        return self.given.measured(layers=layers, beta=self.trained.beta, seeds=seeds)
 
     def mean_of(self, values: np.ndarray) -> Clustered:
-        return clustered_error(values, self.articles)
+        return clustered_error(values, self.given.articles)
 
     def words(self, of: Values) -> str:
         """The mean over texts in the trained network and in its controls, in words."""
         trained, shuffled = (plus_minus(*self.mean_of(of(run))[:2], 4) for run in self.runs[:2])
-        random = starts_of(of(self.trained)[:, None], [of(run)[:, None] for run in self.runs[2:]], self.articles)
-        return f"{trained}; tokens in random order {shuffled}; random weights {self.spread}, {random.words(digits=4)}"
+        random = starts_of(of(self.trained)[:, None], [of(run)[:, None] for run in self.runs[2:]], self.given.articles)
+        drawn = f"random weights {self.given.drawn}, {random.words(digits=4)}"
+        return f"{trained}; tokens in random order {shuffled}; {drawn}"
 
 
 class Results(NamedTuple):
@@ -104,7 +99,7 @@ class Results(NamedTuple):
 
     @property
     def listed(self) -> str:
-        return ", ".join(network.name for network in self.networks.values())
+        return ", ".join(network.given.name for network in self.networks.values())
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -120,8 +115,7 @@ def compare(p: Parameters, seed: int, say: Say, network: AtHand) -> Compared:
         partial(probe.energy_budget, beta=p.beta, margin=True, units=articles), model, texts, key=jr.key(seed),
         statistic="energy", draws=p.draws, units=articles, initial=network.initial,
     )  # fmt: skip
-    off = energies_off(model, texts, controls.trained)
-    return Compared(network.name, network.subject, network.data, controls, articles, network.tokens, network.drawn, off)
+    return Compared(network, controls, energies_off(model, texts, controls.trained))
 
 
 def energies_off(model: probe.Model, texts: probe.Encoded, budget: probe.EnergyBudget) -> float:
@@ -229,7 +223,7 @@ def _part(network: Compared, part: str, test: Callable[[Clustered], bool]) -> Fo
 def hemispheres(m: Results) -> Found:
     """At every level of every trained network the tokens of each text lie in an open hemisphere, as almost all tokens
     do that are no more numerous than dimensions."""
-    least = {each.name: float(margins_of(each.trained).min()) for each in m.networks.values()}
+    least = {each.given.name: float(margins_of(each.trained).min()) for each in m.networks.values()}
     random = min(float(margins_of(run).min()) for each in m.networks.values() for run in each.runs[1:])
     listed, worst = ", ".join(f"{margin:.4f} in {name}" for name, margin in least.items()), min(least.values())
     measured = f"least margin over texts and levels {listed}; {random:.4f} in all controls; n orthogonal tokens have "
@@ -246,7 +240,7 @@ def margin_beyond(network: Compared) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    falls = "; ".join(f"{each.name} {falls_of(each.trained).mean():.2f}" for each in m.networks.values())
+    falls = "; ".join(f"{each.given.name} {falls_of(each.trained).mean():.2f}" for each in m.networks.values())
     return (
         f"{'' if 'smollm2' in m.networks else f'{ABSENT} '}The interaction energy of the directions of the tokens at "
         f"beta = {m.p.beta:g}, with a column for each network: {m.listed}. First row: the energy at each level, of the "
@@ -263,7 +257,7 @@ def series(m: Results) -> dict:
     values = {}
     for each in m.networks.values():
         for name in ("energy", "margin", "change", *PARTS, "falls"):
-            by = f"_by_{'level' if name in ('energy', 'margin') else 'layer'}, {each.name}"
+            by = f"_by_{'level' if name in ('energy', 'margin') else 'layer'}, {each.given.name}"
             runs = runs_of(each.controls, lambda budget, name=name: getattr(budget, name))
             for label, (mean, error) in zip(("", " tokens shuffled", " random weights"), runs, strict=True):
                 values |= {f"{name}{label}{by}": mean, f"{name}{label}, error{by}": error}
@@ -279,9 +273,9 @@ def draw(m: Results) -> Figure:
         row, column = divmod(place, len(networks))
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         if row == 0:
-            ax.set_title(networks[column].name.removeprefix("the "), fontsize=7)
+            ax.set_title(networks[column].given.name.removeprefix("the "), fontsize=7)
         if row == 3:
-            ax.axhline(1 / np.sqrt(networks[column].tokens), color="0.4", lw=0.8, ls=":")
+            ax.axhline(1 / np.sqrt(networks[column].given.tokens), color="0.4", lw=0.8, ls=":")
             ax.set_ylim(0, None)
         if column:
             ax.set_ylabel("")
@@ -333,7 +327,7 @@ FIGURE = figure(
     over=None,
     recorded=lambda m: {
         "networks": [each.on.words for each in m.networks.values()], "starts": on(m).size["texts"],
-        "articles": [len(np.unique(each.articles)) for each in m.networks.values()],
-        "random weights": [each.spread for each in m.networks.values()], "solver": "none: layers in float32",
+        "articles": [len(np.unique(each.given.articles)) for each in m.networks.values()],
+        "random weights": [each.given.drawn for each in m.networks.values()], "solver": "none: layers in float32",
     },
 )  # fmt: skip

@@ -34,8 +34,9 @@ from matplotlib.figure import Figure
 
 from ... import phase, probe
 from ...probe.measures.survey import clustered_error
-from ..framework.figure import Claim, Found, Measured, Say, Settings, Subject, claim, figure, parameter, plus_minus
+from ..framework.figure import Claim, Found, Measured, Say, Settings, claim, figure, parameter, plus_minus
 from ..shared.controls import COLOURS, LINES, NAMES, Starts, keys_of, starts_of
+from ..shared.ensemble import mean_and_error
 from ..shared.every_network import ABSENT, AtHand, in_each, measured_on, networks_at_hand
 from ..shared.layout import layer_lines, panels, remove_legend
 from ..shared.networks import each_text
@@ -56,12 +57,7 @@ class Parameters:
 
 
 class Placed(NamedTuple):
-    name: str  # the network in a sentence
-    subject: Subject  # the network, for the verdict
-    data: Subject  # its texts
-    articles: np.ndarray  # the article of each text, the independent unit of errors
-    tokens: int  # the largest number of tokens of a text
-    drawn: str  # how the weights of the random networks were drawn, in words
+    given: AtHand  # the network and its texts
     trained: probe.Place
     random: tuple[probe.Place, ...]
     close: np.ndarray  # the share of close pairs of the diagram at each head, (layers, heads)
@@ -73,14 +69,13 @@ class Placed(NamedTuple):
 
     @property
     def on(self) -> Measured:
-        size = {"texts": len(self.articles), "tokens": self.tokens, "layers": self.layers}
-        return Measured(self.subject, self.data, size | {"seeds": len(self.random)})
+        return self.given.measured(layers=self.layers, seeds=len(self.random))
 
     @property
     def median(self) -> Starts:
         """The median of beta over the heads, in the trained network beside random weights."""
         ours, *drawn = (median_of(run)[:, None] for run in (self.trained, *self.random))
-        return starts_of(ours, drawn, self.articles)
+        return starts_of(ours, drawn, self.given.articles)
 
 
 class Results(NamedTuple):
@@ -90,7 +85,7 @@ class Results(NamedTuple):
 
     @property
     def listed(self) -> str:
-        return ", ".join(network.name for network in self.networks.values())
+        return ", ".join(network.given.name for network in self.networks.values())
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
@@ -108,11 +103,8 @@ def placed(p: Parameters, seed: int, say: Say, diagram: Any, network: AtHand) ->
     say(f"placing the heads of {network.name} and of {p.draws} networks of random weights")
     place = partial(probe.place, texts=network.texts, units=network.articles)
     trained, random = place(network.model), tuple(place(network.random(key)) for key in keys_of(seed, p.draws))
-    return Placed(
-        network.name, network.subject, network.data, network.articles, network.tokens, network.drawn, trained, random,
-        close_at(diagram, len(trained.radius.mean) * trained.eigenvalue.mean, trained.beta.mean),
-        places_off(network.model, trained),
-    )  # fmt: skip
+    close = close_at(diagram, len(trained.radius.mean) * trained.eigenvalue.mean, trained.beta.mean)
+    return Placed(network, trained, random, close, places_off(network.model, trained))
 
 
 def close_at(diagram: Any, times: np.ndarray, betas: np.ndarray) -> np.ndarray:
@@ -172,7 +164,7 @@ def attract(network: Placed) -> Found:
     rotate = float(np.mean(network.trained.rotation.mean > 0))
     listed = ", ".join(f"{100 * each:.0f}" for each in drawn)
     return Found(
-        f"{100 * share:.0f} % of {network.close.size} heads, {listed} % with random weights {network.drawn}; "
+        f"{100 * share:.0f} % of {network.close.size} heads, {listed} % with random weights {network.given.drawn}; "
         f"{100 * rotate:.0f} % have a complex pair",
         share > 0.5 and share > max(drawn), share,
     )  # fmt: skip
@@ -181,12 +173,12 @@ def attract(network: Placed) -> Found:
 @in_each(f"the median over the heads exceeds that of random weights {SURELY}")
 def sharper(network: Placed) -> Found:
     """The median of the effective beta over the heads of NETWORK is larger than with random weights."""
-    median, own = network.median, clustered_error(median_of(network.trained), network.articles)
+    median, own = network.median, clustered_error(median_of(network.trained), network.given.articles)
     low, high = np.quantile(network.trained.beta.mean, (0.1, 0.9))
     difference = median.beyond.difference[0], median.beyond.error[0]
     return Found(
         f"median of beta over the heads {plus_minus(own.mean, own.error, 3)}; a tenth of the heads is below {low:.2f}, "
-        f"a tenth above {high:.2f}; random weights {network.drawn}, {median.words()}; difference "
+        f"a tenth above {high:.2f}; random weights {network.given.drawn}, {median.words()}; difference "
         f"{plus_minus(*difference, 3)}",
         median.exceeds(), *difference,
     )  # fmt: skip
@@ -205,7 +197,7 @@ def gather(network: Placed) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    gathering = "; ".join(f"{each.name} {np.mean(each.close > CLOSE):.2f}" for each in m.networks.values())
+    gathering = "; ".join(f"{each.given.name} {np.mean(each.close > CLOSE):.2f}" for each in m.networks.values())
     return (
         f"{'' if 'smollm2' in m.networks else f'{ABSENT} '}Each head of a network on the phase diagram of particles "
         f"with V = I and B = beta I, with a column for each network: {m.listed}. First row: each head at its effective "
@@ -222,8 +214,8 @@ def series(m: Results) -> dict:
     table = {"beta of the diagram": m.diagram.beta.values, "t of the diagram": m.diagram.t.values}
     for each in m.networks.values():
         for name in ("beta", "eigenvalue", "rotation"):
-            table[f"{name}_by_layer_and_head, {each.name}"] = getattr(each.trained, name).mean
-        table[f"close pairs_by_layer_and_head, {each.name}"] = each.close
+            table[f"{name}_by_layer_and_head, {each.given.name}"] = getattr(each.trained, name).mean
+        table[f"close pairs_by_layer_and_head, {each.given.name}"] = each.close
     return table
 
 
@@ -235,7 +227,7 @@ def draw(m: Results) -> Figure:
     for place, ax in enumerate(shown.get_axes()[: len(fills)]):
         row, column = divmod(place, len(networks))
         if row == 0:
-            ax.set_title(networks[column].name.removeprefix("the "), fontsize=7)
+            ax.set_title(networks[column].given.name.removeprefix("the "), fontsize=7)
         if column:
             ax.set_ylabel("")
         if row and (row, column) != (1, 0):
@@ -256,8 +248,7 @@ def _diagram(network: Placed, ax: Axes, m: Results) -> None:
 
 
 def _lines(name: str, ylabel: str, network: Placed, ax: Axes, m: Results) -> None:
-    means = np.stack([getattr(run, name).mean for run in network.random])
-    random = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    random = mean_and_error(np.stack([getattr(run, name).mean for run in network.random]))
     runs = getattr(network.trained, name), random
     layer_lines(ax, ylabel, [(NAMES[k], run, COLOURS[k], LINES[k]) for k, run in zip((0, 2), runs, strict=True)])
     ax.axhline(0, color="0.6", lw=0.6, zorder=0)
@@ -273,8 +264,8 @@ FIGURE = figure(
     over=None,
     recorded=lambda m: {
         "networks": [each.on.words for each in m.networks.values()], "starts": on(m).size["texts"],
-        "articles": [len(np.unique(each.articles)) for each in m.networks.values()],
-        "random weights": [each.drawn for each in m.networks.values()],
+        "articles": [len(np.unique(each.given.articles)) for each in m.networks.values()],
+        "random weights": [each.given.drawn for each in m.networks.values()],
         "solver": "the published Euler scheme for the diagram",
     },
 )  # fmt: skip

@@ -24,6 +24,8 @@ ABSENT = f"{NAME} is not installed (pip install 'clusterjax[smollm2]') and is le
 
 
 class AtHand(NamedTuple):
+    """A trained network and its texts."""
+
     name: str  # the network in a sentence
     subject: Subject  # the network, for the verdict
     data: Subject  # its texts
@@ -42,6 +44,10 @@ class AtHand(NamedTuple):
         """The model with random weights."""
         return probe.randomise(self.model, key, initial=self.initial)
 
+    def measured(self, **size: Any) -> Measured:
+        """The network, its texts and its size, with these further numbers."""
+        return Measured(self.subject, self.data, {"texts": len(self.articles), "tokens": self.tokens} | size)
+
 
 def networks_at_hand(settings: Settings, say: Say) -> dict[str, AtHand]:
     """The networks by the keys of `NETWORKS`, without SmolLM2 if it is not installed."""
@@ -59,12 +65,13 @@ def networks_at_hand(settings: Settings, say: Say) -> dict[str, AtHand]:
         say(ABSENT)
     else:
         networks["smollm2"] = (causal.SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
-    return {key: _at_hand(key, *of) for key, of in networks.items()}
+    return {key: at_hand(key, *of) for key, of in networks.items()}
 
 
-def _at_hand(
+def at_hand(
     key: str, subject: Subject, data: Subject, model: probe.Model, texts: probe.Encoded, articles: np.ndarray
 ) -> AtHand:
+    """The network of a key of `NETWORKS` with these texts."""
     if key == "albert":
         initial, drawn = probe.bundled_start, "as before its training"
     else:
@@ -75,16 +82,16 @@ def _at_hand(
 def in_each(criterion: str) -> Callable[[Callable[[Any], Found]], tuple[Callable, ...]]:
     """A decorator that turns a function of the measurement of one network into a claim about each network.
 
-    The measurement of a figure has the attribute `networks`, the measurements of its networks, each with `articles` and
-    `on`. The name of the network replaces NETWORK in the docstring of the function; the claim does not apply if the
-    network is not installed.
+    The measurement of a figure has the attribute `networks`, the measurements of its networks, each with the network
+    itself as `given` and with `on`. The name of the network replaces NETWORK in the docstring of the function; the
+    claim does not apply if the network is not installed.
     """
 
     def about(function: Callable[[Any], Found], key: str) -> Callable:
         def found(m: Any) -> Found | None:
             if (network := m.networks.get(key)) is None:
                 return None
-            result, over = function(network), f"(± over {articles_words(network.articles)})"
+            result, over = function(network), f"(± over {articles_words(network.given.articles)})"
             measured = f"{result.measured} {over}" if "±" in result.measured else result.measured
             return replace(result, measured=measured, on=network.on)
 
@@ -96,7 +103,7 @@ def in_each(criterion: str) -> Callable[[Callable[[Any], Found]], tuple[Callable
 
 def measured_on(networks: dict[str, Any], listed: str, size: dict[str, Any]) -> Measured:
     """The networks, the passages and the size that a figure of several networks measured."""
-    first = networks["albert"]
+    first = networks["albert"].given
     # SmolLM2 may have read the passages, which the two networks of the package have not.
     data = Subject(PASSAGES.key, "passages of Wikipedia")
     size = {"networks": len(networks), "texts": len(first.articles), "tokens": first.tokens} | size

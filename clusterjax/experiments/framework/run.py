@@ -227,13 +227,8 @@ def reproduce(
     check_say(say)
     _refuse_undeclared(experiments, settings)
     # All fingerprints are computed first, since they read networks and texts, and refuse unreadable ones.
-    fingerprints = [fingerprint(experiment, settings, files) for experiment in experiments]
-    kept = [
-        (experiment, wanted)
-        for experiment, wanted in zip(experiments, fingerprints, strict=True)
-        if not _inapplicable(experiment, settings, leave_out, say)
-    ]
-    experiments, fingerprints = [experiment for experiment, _ in kept], [wanted for _, wanted in kept]
+    fingerprints = {experiment.name: fingerprint(experiment, settings, files) for experiment in experiments}
+    experiments = [each for each in experiments if not _inapplicable(each, settings, leave_out, say)]
     with locked(out):
         for experiment in experiments:
             _refuse_strangers(out / experiment.name)
@@ -262,7 +257,7 @@ def _inapplicable(experiment: Experiment, settings: Settings, leave_out: bool, s
 def _reproduce_in(
     folder: Path,
     experiments: Sequence[Experiment],
-    fingerprints: Sequence[dict[str, Any]],
+    fingerprints: dict[str, dict[str, Any]],
     settings: Settings,
     files: Files,
     force: bool,
@@ -283,8 +278,8 @@ def _reproduce_in(
     if len(experiments) > 1:
         seconds = sum(_seconds(experiment, settings.quick) for experiment in experiments)
         say(f"{len(experiments)} figures, about {max(1, round(seconds / 60))} minutes on two cores if none is done yet")
-    for index, (experiment, wanted) in enumerate(zip(experiments, fingerprints, strict=True)):
-        head = f"[{index + 1}/{len(experiments)}] {experiment.name}"
+    for index, experiment in enumerate(experiments):
+        wanted, head = fingerprints[experiment.name], f"[{index + 1}/{len(experiments)}] {experiment.name}"
         # The figure of a user's experiment of unknown identity is never taken for done; see `identity_of`.
         identified = is_known(experiment) or wanted["experiment"] is not None
         if not identified:

@@ -184,15 +184,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    curves, beside = {"network": m.bridge.network} | m.bridge.curves, m.beside
+    curves = {"network": m.bridge.network} | m.bridge.curves
     named = {f"{what} {name}": numbers for name, curve in curves.items()
              for what, numbers in (("cosine", curve.mean), ("error", curve.error))}  # fmt: skip
-    shares = {"text": beside.trained, "shuffled_text": beside.shuffled, "random_network": beside.random}
     return (
         {"layer": np.arange(m.network.model.num_layers + 1), "loss_by_step": m.bridge.losses}
         # JSON has no number for a curve that overflows.
         | {name: numbers for name, numbers in named.items() if np.isfinite(numbers).all()}
-        | {f"share_missed_by_{name}, {curve}": share[curve] for curve in CURVES for name, share in shares.items()}
+        | m.beside.series()
     )
 
 

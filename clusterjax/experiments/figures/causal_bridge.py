@@ -30,7 +30,6 @@ from ..shared.causal import (
     CURVES,
     NAME,
     OWN,
-    PASSAGES,
     QUICK_TEXTS,
     SMOLLM2,
     TEXTS,
@@ -38,7 +37,8 @@ from ..shared.causal import (
     Effort,
     controls_of,
     missed_panel,
-    reading_of,
+    name_of,
+    reading_or_own,
     same_start,
     share_missed,
     spread_words,
@@ -46,7 +46,7 @@ from ..shared.causal import (
 )
 from ..shared.ensemble import MOST_TOKENS, count_clusters, draw_starts, run_ensemble
 from ..shared.layout import layer_lines, panels
-from ..shared.networks import articles_of, articles_words, by_articles, each_text, passages, spread
+from ..shared.networks import articles_words, by_articles, each_text
 from ..shared.trained_values import leading_block
 
 
@@ -55,7 +55,7 @@ D, TIME, RADIUS = 3, 15.0, 0.1
 STARTS = 4  # the number of starts for each head
 SYSTEMS = 96  # the number of systems in a program
 LONGEST = 64
-OWN_NAME, ALBERT_NAME = "the language model of the package", "the ALBERT of the package"
+OWN_NAME, ALBERT_NAME = name_of(True), "the ALBERT of the package"
 SHORT = {NAME: "SmolLM2", OWN_NAME: "language model", ALBERT_NAME: "ALBERT"}
 EVERY = 5  # one of so many texts serves for the fit
 ALONE = 1e-4  # the relative change of a norm that float32 may cause where sums are taken in another order
@@ -119,7 +119,7 @@ class Results(NamedTuple):
     data: Subject
     name: str  # the network in a sentence
     layers: int  # the number of its layers
-    installed: bool  # True if the network is SmolLM2
+    own: bool  # True if the network is the model of the package, because SmolLM2 is not installed
     articles: np.ndarray  # the article of each of `texts`, the independent unit of errors
     spread: str  # how the random weights were drawn, in words
     # `texts`, `others`: the texts that were measured, and the texts to which time and beta were fitted
@@ -146,19 +146,10 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
     # The texts of the fit come on top of `many`.
     most = max(4, -(-many * EVERY // (EVERY - 1)))
-    reading = reading_of(dataclasses.replace(settings, most_texts=most, length=None), LONGEST)
-    own = probe.load("language-model")
-    if reading is None:
-        say(ABSENT)
-        model, network, data, name = own, OWN, PASSAGES, OWN_NAME
-        ids, mask = passages(p.tokens)
-        rows = spread(np.flatnonzero(mask.all(axis=1)).tolist(), most)
-        every, articles = probe.Encoded(ids[rows], mask[rows]), articles_of(probe.bundled_texts())[rows]
-    else:
-        model, network, data, name, every = reading.model, SMOLLM2, reading.data, NAME, reading.texts
-        articles = reading.articles
-    texts, others = parts_of(every, p.tokens)
-    articles = articles[~fitted_of(len(every.mask))]
+    reading, own = reading_or_own(dataclasses.replace(settings, most_texts=most, length=None), say, p.tokens)
+    model, name = reading.model, name_of(own)
+    texts, others = parts_of(reading.texts, p.tokens)
+    articles = reading.articles[~fitted_of(len(reading.articles))]
     how = Effort(len(texts.mask), p.tokens, p.fit_steps, p.steps_per_layer)
     say(f"running {len(texts.mask)} texts as a network and as particles, fitted to {len(others.mask)} others")
     bridge = probe.bridge(
@@ -172,13 +163,13 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     )  # fmt: skip
     say("following the first token")
     path = first_path(model, texts, bridge.radius, bridge.time_per_layer)
-    networks = {name: model, OWN_NAME: own, ALBERT_NAME: probe.load()}
+    networks = {name: model, OWN_NAME: model if own else probe.load("language-model"), ALBERT_NAME: probe.load()}
     if settings.quick:  # the heads of SmolLM2 are many
         networks.pop(NAME, None)
     heads = tuple(head_runs(name, network, settings.seed, p.n, p.beta, say) for name, network in networks.items())
     return Results(
-        p, network, data, name, model.num_layers, reading is not None, articles, spread_words(model), texts, others,
-        by_articles(bridge, articles), beside, path, heads,
+        p, OWN if own else SMOLLM2, reading.data, name, model.num_layers, own, articles, spread_words(model), texts,
+        others, by_articles(bridge, articles), beside, path, heads,
     )  # fmt: skip
 
 
@@ -436,7 +427,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     bridge, value = m.bridge, share_missed(m.bridge, "fitted").mean()
     verdict = "better than the best constant does" if value < 1 else "worse than a constant does"
     return (
-        f"{'' if m.installed else ABSENT + ' '}A causal network as particles with its own heads: {m.network.words}, on "
+        f"{ABSENT + ' ' if m.own else ''}A causal network as particles with its own heads: {m.network.words}, on "
         f"{m.data.words}; {len(m.texts.mask)} texts are measured and {len(m.others.mask)} others serve for the fit, "
         f"cut to {m.texts.mask.shape[1]} tokens. Particles have the mask and the rotations of the network, and each "
         "block divides its output by the median norm of the tokens. (a) Mean cosine of the tokens at each level: the "
@@ -463,12 +454,7 @@ def series(m: Results) -> dict:
     for name, cosines in m.path.cosines.items():
         average = m.mean_of(cosines)
         values |= {f"first token, {name}_by_level": average.mean, f"first token, {name}, error_by_level": average.error}
-    for curve in CURVES:
-        values |= {
-            f"share_missed_by_text, {curve}": m.beside.trained[curve],
-            f"share_missed_by_shuffled_text, {curve}": m.beside.shuffled[curve],
-            f"share_missed_by_random_network, {curve}": m.beside.random[curve],
-        }
+    values |= m.beside.series()
     for heads in m.heads:
         values |= {
             f"leading_real_part_by_head, {heads.name}": np.real(heads.signs.leading),

@@ -41,6 +41,7 @@ from ...probe.particle_bridge.bridge import embedded_directions
 from ..framework.experiment import MOST_OF_NETWORK, Claim, Say, Settings, parameter, percent, plus_minus
 from ..framework.figure import Found, claim, figure
 from ..shared.controls import COLOURS, DRAWS, LINES, NAMES, Run, beyond_both, measured, random_words, runs_of
+from ..shared.ensemble import mean_and_error
 from ..shared.layout import WIDTH, letter, one_legend
 from ..shared.networks import Network, articles_words, each_text, further, network_of
 from ..shared.sources import PEAT_FIGURE_1
@@ -290,11 +291,10 @@ class Results(NamedTuple):
     def distances(self, which: str = "every") -> list[Run]:
         """D of the mean histogram at each level, for each run; for random weights the mean over networks."""
         of = lambda both: distances((measured := getattr(both, which)).density.mean, measured.edges)
-        random = np.stack([of(measured) for measured in self.controls.random])
-        error = random.std(axis=0, ddof=1) / np.sqrt(len(random))
+        random = mean_and_error(np.stack([of(measured) for measured in self.controls.random]))
         usual = [] if self.usual is None else [(of(self.usual), None)]
         ordered = [(of(both), None) for both in (self.controls.trained, self.controls.shuffled)]
-        return [*ordered, (random.mean(axis=0), error), *usual]
+        return [*ordered, random, *usual]
 
     def beside(self, runs: list[Run], level: int, scale: int = 1, digits: int = 2) -> str:
         """A statistic of both controls at a level, as text."""

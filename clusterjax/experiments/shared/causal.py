@@ -123,14 +123,14 @@ def smollm2_or_own(say: Say) -> tuple[probe.Model, bool]:
     return probe.load("language-model"), True
 
 
-def reading_or_own(settings: Settings, say: Say) -> tuple[Reading, bool]:
-    """`reading_of` of texts of one length, or else the model of the package on its passages; True if it is the model of
-    the package."""
+def reading_or_own(settings: Settings, say: Say, own_length: int = LENGTH) -> tuple[Reading, bool]:
+    """`reading_of` of texts of one length, or else the model of the package on its passages, cut to `own_length`
+    tokens; True if it is the model of the package."""
     reading = reading_of(settings, LENGTH if settings.length is None else settings.length)
     if reading is not None:
         return reading, False
     say(ABSENT)
-    ids, mask = passages(LENGTH)
+    ids, mask = passages(own_length)
     rows = spread(np.flatnonzero(mask.all(axis=1)).tolist(), _most_texts(settings))
     texts = probe.Encoded(ids[rows], mask[rows])
     return Reading(probe.load("language-model"), texts, texts, PASSAGES, articles_of(probe.bundled_texts())[rows]), True
@@ -189,6 +189,11 @@ class BridgeControls(NamedTuple):
             clustered_error(self.random[curve].mean(axis=1)),
         )
         return [(float(average.mean), float(average.error)) for average in each]
+
+    def series(self) -> dict[str, np.ndarray]:
+        """The shares by the names of `results.json`."""
+        runs = {"text": self.trained, "shuffled_text": self.shuffled, "random_network": self.random}
+        return {f"share_missed_by_{name}, {curve}": run[curve] for curve in CURVES for name, run in runs.items()}
 
     @property
     def beyond_shuffled(self) -> probe.Comparison:

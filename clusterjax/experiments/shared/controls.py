@@ -15,6 +15,7 @@ from ...plot import OKABE_ITO
 from ...probe.measures.controls import _comparison
 from ...probe.measures.survey import clustered_error
 from ..framework.figure import Found, plus_minus
+from .ensemble import mean_and_error
 from .networks import Network, by_articles
 
 
@@ -51,8 +52,7 @@ def measured(
 def runs_of(controls: probe.Controls, pick: Callable[[Any], probe.Average]) -> list[Run]:
     """The mean and the standard error of a statistic: trained, with shuffled tokens, and with random weights."""
     # The error of random weights is over networks, which differ more than texts.
-    means = np.stack([pick(network).mean for network in controls.random])
-    random = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    random = mean_and_error(np.stack([pick(network).mean for network in controls.random]))
     return [*((pick(run).mean, pick(run).error) for run in (controls.trained, controls.shuffled)), random]
 
 

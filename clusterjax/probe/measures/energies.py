@@ -57,8 +57,7 @@ class EnergyBudget(NamedTuple):
     margin: Average | None
     beta: float
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

@@ -73,8 +73,7 @@ class HeadClusters(NamedTuple):
     stability: np.ndarray
     together: np.ndarray
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: the mean and the range of each array."""
@@ -249,8 +248,7 @@ class HeadCorrelations(NamedTuple):
     clusters: HeadClusters
     between_heads: Average | None = None
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""
@@ -468,8 +466,7 @@ class HeadSigns(NamedTuple):
     case: np.ndarray
     order: np.ndarray
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines, one for each array."""

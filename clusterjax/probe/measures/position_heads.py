@@ -46,8 +46,7 @@ class PositionHeads(NamedTuple):
     baseline: dict[str, Average]
     excess: dict[str, Average]
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

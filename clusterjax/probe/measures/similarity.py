@@ -78,8 +78,7 @@ class Similarity(NamedTuple):
     num_clusters: Average
     near: float
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

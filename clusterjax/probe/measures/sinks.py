@@ -57,8 +57,7 @@ class AttentionSinks(NamedTuple):
     excess: dict[str, Average]
     causal_excess: dict[str, Average]
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""
@@ -359,8 +358,7 @@ class FirstToken(NamedTuple):
     length_of_others: Average
     ratio: Average
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

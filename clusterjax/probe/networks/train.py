@@ -45,6 +45,7 @@ from ..._training.pretraining import (
 from .families import sizes_of
 from .network import Network
 from .sizes import NetworkSizes
+from .view import NetworkView
 from .weights import tensors
 
 
@@ -57,21 +58,8 @@ from .weights import tensors
 # positions rather than at all n; special tokens are never hidden; the same key hides the same tokens.
 
 
-class Held(eqx.Module):
-    """A Flax network as an equinox module, whose arrays are leaves, as the training loop requires."""
-
-    form: Any = eqx.field(static=True)
-    state: Any
-
-    @classmethod
-    def of(cls, network: nnx.Module) -> "Held":
-        """The network split into its structure and its arrays."""
-        return cls(*nnx.split(network))
-
-    @property
-    def network(self) -> Any:
-        """The network, rebuilt from its structure and its arrays."""
-        return nnx.merge(self.form, self.state)
+# The network as an equinox module, whose arrays are leaves, as the training loop requires.
+Held = NetworkView
 
 
 def hide(

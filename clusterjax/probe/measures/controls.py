@@ -28,7 +28,6 @@ from ..._base.checks import (
     check_key,
     check_number,
     check_path,
-    check_sequence,
     refusal,
     shown,
 )
@@ -37,8 +36,9 @@ from ..._base.summary import estimate, levels, short, spread
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model, replace_network
 from ..networks.network import Network
+from ..networks.token_ids import listed_ids
 from .heads import HeadCorrelations
-from .sinks import AttentionSinks
+from .sinks import AttentionSinks, special_ids
 from .survey import Average, clustered_error, encoded, threshold, units_of
 from .table import tabled
 
@@ -231,7 +231,7 @@ def controls(
     if initial is not None:
         _check_initial(initial, spread)
     if fixed is not None:
-        _check_fixed(fixed)
+        listed_ids(fixed, "fixed", "ids")
     if store is not None:
         check_path(store, "store")
     # The texts are encoded once, so that the three runs read the same token ids and are paired by text.
@@ -249,7 +249,7 @@ def controls(
     levels = _values(statistic, trained).shape[1]  # a wrong statistic is refused before the other runs
     check_integer(level, "level", least=-levels, most=levels - 1, remedy="pass -1 for the last")
     # Special tokens keep their positions: [CLS] elsewhere than at the start would be another kind of input.
-    shuffled = run("shuffled", model, shuffle_tokens(data, orders, _special(model) if fixed is None else fixed))
+    shuffled = run("shuffled", model, shuffle_tokens(data, orders, special_ids(model) if fixed is None else fixed))
     random = tuple(
         run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial, spread=spread), data)
         for draw in range(draws)
@@ -367,7 +367,7 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
     - `ValueError` if `texts` is not an `Encoded`, `key` is not a PRNG key, or `fixed` contains a non-integer.
     """
     check_instance(texts, "texts", Encoded, "an Encoded", "pass what encode returns")
-    fixed = _check_fixed(fixed)
+    fixed = listed_ids(fixed, "fixed", "ids")
     rng, ids = generator(key), np.array(texts.token_ids)
     movable = np.asarray(texts.mask) & ~np.isin(ids, np.asarray(fixed, np.int64))
     # The movable words of each text are permuted among their positions.
@@ -376,19 +376,10 @@ def shuffle_tokens(texts: Encoded, key: PRNGKeyArray, fixed: Sequence[int] = ())
     return Encoded(ids, np.asarray(texts.mask))
 
 
-def _special(model: Model) -> list[int]:
-    return [] if model.tokenizer is None else list(model.tokenizer.all_special_ids)
-
-
 def _check_initial(initial: Any, spread: Any = None) -> Initial:
     if spread is not None:
         raise refusal("spread", "be None beside initial, which draws the weights", f"it is {shown(spread)}", "pass one")
     return check_callable(initial, "initial", "a function of a PRNG key", takes=1)
-
-
-def _check_fixed(fixed: Any) -> list[int]:
-    ids = check_sequence(fixed, "fixed", object, "ids", least=0)
-    return [check_integer(token, f"fixed[{place}]", least=0) for place, token in enumerate(ids)]
 
 
 def _check_statistic(statistic: Any) -> None:

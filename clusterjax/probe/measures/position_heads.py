@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._base.checks import check_instance, check_integer, check_sequence, refusal, shown
+from ..._base.checks import check_instance, refusal, shown
 from ..._base.numerics import einsum
 from ..._base.summary import short, summary
 from ..networks.batch import Encoded
 from ..networks.load import Model
 from ..networks.recorded import Recorded
+from ..networks.token_ids import listed_ids
 from .survey import Average, Measure, average_of, check_surveyed, encoded, survey
 from .table import tabled
 
@@ -231,14 +232,8 @@ def check_separators(separators: Any) -> dict[str, tuple[int, ...]]:
             raise refusal("separators", rule, f"a name is {shown(name)}", remedy)
         if name in PLACES:
             raise refusal("separators", f"have other names than {', '.join(PLACES)}", f"one is {name!r}", "rename it")
-        several = [ids] if isinstance(ids, int | np.integer) else check_sequence(
-            ids, f"separators[{name!r}]", object, "ids of tokens", least=1
-        )  # fmt: skip
-        checked = [
-            check_integer(token, f"separators[{name!r}][{place}]", least=0) for place, token in enumerate(several)
-        ]
-        # Python integers, because NumPy integers cannot be written as settings in JSON.
-        ids_by_name[name] = tuple(map(int, checked))
+        several = [ids] if isinstance(ids, int | np.integer) else ids
+        ids_by_name[name] = tuple(listed_ids(several, f"separators[{name!r}]", least=1))
     return ids_by_name
 
 

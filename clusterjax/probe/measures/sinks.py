@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._base.checks import check_flag, check_instance, check_integer, check_number, check_sequence, refusal, shown
+from ..._base.checks import check_flag, check_instance, check_integer, check_number, refusal, shown
 from ..._base.numerics import einsum, matmul, normalise
 from ..._base.summary import short, summary
 from ..._observables import sink_mass, uniform_causal_sink
 from ..networks.batch import Encoded
 from ..networks.load import Model, check_model
 from ..networks.recorded import Recorded
+from ..networks.token_ids import listed_ids
 from .heads import uniform_map
 from .survey import (
     AbstractToldPairs,
@@ -114,11 +115,9 @@ def attention_sinks(
     """
     check_surveyed(model, batch_size, store, say)
     include_self = check_flag(include_self, "include_self")
-    if special is not None:
-        _check_special(special)
+    checked = None if special is None else _check_special(special)
     data = encoded(model, texts, length)
-    # Python integers, because NumPy integers cannot be written as settings in JSON.
-    special = _special(model, data) if special is None else {name: int(token) for name, token in special.items()}
+    special = _special(model, data) if checked is None else checked
     if "first" in special:
         raise ValueError(
             "special must not name a token 'first', which is what the first token of each text is called, but it is "
@@ -252,12 +251,13 @@ def _measure_of(ids: np.ndarray, mask: np.ndarray, special: Mapping[str, int], i
     return _OfLayer(jnp.asarray(targets), jnp.asarray(causal, dtype), include_self)
 
 
-def _check_special(special: Any) -> None:
+def _check_special(special: Any) -> dict[str, int]:
+    """Returns the id of each name as a Python integer, which can be written as a setting in JSON."""
     check_instance(special, "special", Mapping, "ids of tokens by name", "pass {'[CLS]': 2}, say")
-    for name, token in special.items():
+    for name in special:
         if not isinstance(name, str):
             raise refusal("special", "be ids of tokens by name", f"a name is {shown(name)}", "pass {'[CLS]': 2}, say")
-        check_integer(token, f"special[{name!r}]", least=0)
+    return {name: check_integer(token, f"special[{name!r}]", least=0) for name, token in special.items()}
 
 
 def _special(model: Model | Recorded, data: Encoded) -> dict[str, int]:
@@ -312,10 +312,8 @@ def kept_tokens(
 
 def check_kept(leave_out: Any, without_first: Any) -> tuple[tuple[int, ...], bool]:
     """Returns both options, checked to be a sequence of ids and a flag."""
-    ids = check_sequence(leave_out, "leave_out", object, "ids of tokens", least=0)
-    numbers = [check_integer(token, f"leave_out[{place}]", least=0) for place, token in enumerate(ids)]
-    # Python integers in increasing order, because they are written as settings in JSON.
-    return tuple(sorted({int(token) for token in numbers})), check_flag(without_first, "without_first")
+    # The ids are in increasing order, because they are written as settings in JSON.
+    return tuple(sorted(set(listed_ids(leave_out, "leave_out")))), check_flag(without_first, "without_first")
 
 
 def check_enough(data: Encoded, leave_out: Sequence[int], without_first: bool, least: int = 2) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._base.checks import as_numbers, check_array, refusal, shown
+from ..._base.checks import as_numbers, check_array, check_integer, check_sequence, refusal, shown
 from ..._base.numerics import is_concrete
 from .sizes import Patches
 
@@ -50,6 +50,12 @@ def check_ids(value: Any, name: str, size: int | None = None, what: str = "the w
                 "encode the texts with the tokenizer of this model",
             )
     return ids
+
+
+def listed_ids(value: Any, name: str, what: str = "ids of tokens", least: int = 0) -> list[int]:
+    """Returns `value` as a list of Python integers, checked to be a sequence of at least `least` ids."""
+    ids = check_sequence(value, name, object, what, least=least)
+    return [check_integer(token, f"{name}[{place}]", least=0) for place, token in enumerate(ids)]
 
 
 def check_like(value: Any, name: str, shape: tuple[int, ...], size: int, what: str) -> Array:

@@ -166,10 +166,11 @@ def _budget(
         hidden = blank(hidden, mask)
         entered = block.enter(hidden)
         attended, _ = block.attend(block.read(0, entered), mask, context)
-        with_heads = block.with_heads(entered, attended, given[0])
-        middle = block.write(0, with_heads)
-        with_both = block.with_feed_forward(entered, middle, given[0])
-        after = middle if block.feed_forward is None else block.write(1, with_both)
+        with_heads = entered + block.added_by_heads(attended, given[0])
+        with_both = after = middle = block.write(0, with_heads)
+        if block.feed_forward is not None:
+            with_both = middle + block.added(block.read(1, middle, entered), given[0])
+            after = block.write(1, with_both)
         before, first, between, second, last = (
             of(stream, mask) for stream in (entered, with_heads, middle, with_both, after)
         )

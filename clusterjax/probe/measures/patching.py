@@ -186,17 +186,14 @@ def at_place(network: Network, ids: Array, mask: Array, place: str) -> tuple[Arr
         hidden = blank(apply(edits, "stream", blank(hidden, mask)), mask)
         entered = block.enter(hidden)
         attended, _ = block.attend(block.read(0, entered), mask, context)
-        middle = block.add_heads(entered, attended, gains, edits)
+        middle = block.write(0, entered + block.added_by_heads(attended, gains, edits))
         after = block.after_feed_forward(entered, middle, gains, edits)
         if place == "stream":
             return after, hidden
-        attended = apply(edits, "head", attended)
         if place == "head":
-            return after, attended
+            return after, apply(edits, place, attended)
         if place == "attention":
-            kernel, bias = block.head_outputs()
-            output = jnp.einsum("bnhk,hkd->bnd", attended, kernel, precision=block.precision)
-            return after, apply(edits, place, block.update(0, output if bias is None else output + bias[None, None]))
+            return after, block.added_by_heads(attended, edits=edits)
         read = block.read(1, middle, entered)
         if place == "neuron":
             return after, apply(edits, place, block.activations(read))

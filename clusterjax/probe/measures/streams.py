@@ -222,9 +222,8 @@ def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Arr
         entered = block.enter(hidden)
         attended, _ = block.attend(block.read(0, entered), mask, context)
         # The difference is that of the updates alone, since rounding would lose it in a sum with a large stream.
-        by_heads = lambda edits: block.with_heads(jnp.zeros_like(entered), attended, gains, edits)
-        of_heads, of_neurons = by_heads(edits) - by_heads(()), jnp.zeros_like(entered)
-        middle = block.add_heads(entered, attended, gains, edits)
+        update, of_neurons = block.added_by_heads(attended, gains, edits), jnp.zeros_like(entered)
+        of_heads, middle = update - block.added_by_heads(attended, gains), block.write(0, entered + update)
         if block.feed_forward is not None:
             read = block.read(1, middle, entered)
             of_neurons = block.added(read, gains, edits) - block.added(read, gains)

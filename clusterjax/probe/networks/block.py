@@ -449,26 +449,15 @@ class Block(nnx.Module):
     ) -> tuple[Float[Array, "batch n d"], Float[Array, "batch heads n n"]]:
         """The stream between the two parts, and the attention weights, from the stream `enter` returned."""
         attended, weights = self.attend(self.read(0, entered), mask, context)
-        return self.add_heads(entered, attended, gains, edits), weights
+        return self.write(0, entered + self.added_by_heads(attended, gains, edits)), weights
 
-    def add_heads(
+    def added_by_heads(
         self,
-        entered: Float[Array, "batch n d"],
         attended: Float[Array, "batch n heads k"],
         gains: Gains = Gains(),
         edits: tuple[LayerEdit, ...] = (),
     ) -> Float[Array, "batch n d"]:
-        """The stream after the heads have added their outputs, given their attention outputs `attended`."""
-        return self.write(0, self.with_heads(entered, attended, gains, edits))
-
-    def with_heads(
-        self,
-        entered: Float[Array, "batch n d"],
-        attended: Float[Array, "batch n heads k"],
-        gains: Gains = Gains(),
-        edits: tuple[LayerEdit, ...] = (),
-    ) -> Float[Array, "batch n d"]:
-        """The sum of the stream and the update by the heads, before the norm of the stream."""
+        """The update of the stream by the heads, from their attention outputs."""
         if gains.heads is not None:
             attended = attended * gains.heads.T[None, :, :, None]
         attended = apply(edits, "head", attended)
@@ -476,8 +465,7 @@ class Block(nnx.Module):
         # One product over heads and their entries: (b, n, h k) times (h k, d).
         flat = attended.reshape(*attended.shape[:2], -1)
         update = product("bni,id->bnd", flat, kernel.reshape(-1, kernel.shape[-1]), self.precision)
-        update = _gained(self.update(0, _biased(update, bias)), gains.attention)
-        return entered + apply(edits, "attention", update)
+        return apply(edits, "attention", _gained(self.update(0, _biased(update, bias)), gains.attention))
 
     def after_feed_forward(
         self,
@@ -489,24 +477,12 @@ class Block(nnx.Module):
         """The stream after the feed-forward, from the streams before the attention and after it."""
         if self.feed_forward is None:
             return middle
-        return self.write(1, self.with_feed_forward(entered, middle, gains, edits))
-
-    def with_feed_forward(
-        self,
-        entered: Float[Array, "batch n d"],
-        middle: Float[Array, "batch n d"],
-        gains: Gains = Gains(),
-        edits: tuple[LayerEdit, ...] = (),
-    ) -> Float[Array, "batch n d"]:
-        """The sum of the stream and the update by the feed-forward, before the norm of the stream."""
-        if self.feed_forward is None:
-            return middle
-        return middle + self.added(self.read(1, middle, entered), gains, edits)
+        return self.write(1, middle + self.added(self.read(1, middle, entered), gains, edits))
 
     def added(
         self, read: Float[Array, "batch n d"], gains: Gains = Gains(), edits: tuple[LayerEdit, ...] = ()
     ) -> Float[Array, "batch n d"]:
-        """The update of the stream by the feed-forward."""
+        """The update of the stream by the feed-forward, from its input."""
         fired = self.activations(read)
         fired = apply(edits, "neuron", fired if gains.neurons is None else fired * gains.neurons.T[None])
         kernel, bias = self.neuron_values()

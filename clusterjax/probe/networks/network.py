@@ -824,7 +824,7 @@ def _layer(
             query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
             block.allowed(asking, among, context), distances, jnp.ones((1, count), bool), cap=block.cap,
         )  # fmt: skip
-        middle = block.add_heads(hidden, attended, gain, edit)
+        middle = block.write(0, hidden + block.added_by_heads(attended, gain, edit))
         return block.after_feed_forward(hidden, middle, gain, edit)[0], cache
 
     return jax.vmap(of_text)(hidden, cache, first)

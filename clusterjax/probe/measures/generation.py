@@ -106,7 +106,8 @@ def continuation_log_prob(
     several = not isinstance(continuation, str)
     continuations = check_sequence(continuation, "continuation", str, "texts") if several else [continuation]
     start = ids_of(model, check_text(text, "text"), "text")
-    rows = [_joined(model, text, start, more) for more in continuations]
+    added = (_some(continuation_ids(model, text, more), more, "continuation") for more in continuations)
+    rows = [np.concatenate([start, ids]) for ids in added]
     log_p = _log_probabilities(model, rows)
     # Position k - 1 predicts token k.
     sums = [
@@ -134,11 +135,6 @@ def _some(ids: list[int], text: str, name: str) -> np.ndarray:
     if not ids:
         raise refusal(name, "have at least one token", f"{text!r} has none", "pass more text")
     return np.asarray(ids, np.int32)
-
-
-def _joined(model: Model, text: str, start: np.ndarray, more: str) -> np.ndarray:
-    """The ids of `start` followed by the ids of the continuation `more`."""
-    return np.concatenate([start, _some(continuation_ids(model, text, more), more, "continuation")])
 
 
 def _log_probabilities(model: Model, rows: Sequence[np.ndarray]) -> Float[np.ndarray, "batch n words"]:

@@ -155,10 +155,8 @@ def answers_without(
         for begin in range(0, len(rows), size):
             chunk = rows[begin : begin + size]
             filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
-            of = Jobs(
-                jobs.text[filled], jobs.start[filled], jobs.stop[filled], jobs.part[filled],
-                None if jobs.neuron is None else jobs.neuron[filled],
-            )  # fmt: skip
+            columns: Any = [None if column is None else column[filled] for column in jobs]
+            of = Jobs(*columns)
             begins = np.minimum(of.start, n - width)
             places = begins[:, None] + np.arange(width)
             silent = (places >= of.start[:, None]) & (places < of.stop[:, None])

@@ -808,9 +808,7 @@ def _names(model: Model | Recorded, measure: Any, batch: tuple[np.ndarray, ...])
     mask = jax.ShapeDtypeStruct((size, n), bool)
     level, layer = batch_measure.level, batch_measure.layer
     levels = {} if level is None else eqx.filter_eval_shape(partial(call_traced, level, "level", LEVEL), hidden, mask)
-    given = (hidden, attention, mask)
-    if isinstance(batch_measure.layer, AbstractToldPairs):
-        given += (jax.ShapeDtypeStruct((size, n, n), bool),)
+    given = (hidden, attention, mask, jax.ShapeDtypeStruct((size, n, n), bool))[: batch_measure.arity]
     layers = {} if layer is None else eqx.filter_eval_shape(partial(call_traced, layer, "layer", LAYER), *given)
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 

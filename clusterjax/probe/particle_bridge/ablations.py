@@ -81,19 +81,19 @@ def without(
                 name, f"be None unless part is {other!r}", f"it is {shown(value)}", f"name the part {other!r}"
             )
     layers = chosen(layer, "layer", network.num_layers)
-    heads = chosen(head, "head", network.num_heads)
-    neurons = None if neuron is None else chosen(neuron, "neuron", network.sizes.intermediate_size)
+    num_neurons = network.sizes.intermediate_size
+    heads = None if head is None else chosen(head, "head", network.num_heads)
+    neurons = None if neuron is None else chosen(neuron, "neuron", num_neurons)
     tokens = None if token is None else chosen(token, "token", None)
     # The last entry holds for all further positions.
     silent = np.ones((network.num_layers, 1 if tokens is None else max(tokens) + 2))
     silent[np.ix_(layers, [0] if tokens is None else tokens)] = 0
-    what = part if head is None and neuron is None else "heads" if neuron is None else "neurons"
-    if what in ("heads", "neurons"):
-        units = heads if what == "heads" else neurons
-        count = network.num_heads if what == "heads" else network.sizes.intermediate_size
-        of_part = np.ones((network.num_layers, count, silent.shape[1]))
-        of_part[:, units] = silent[:, None]
-        silent = of_part
+    what = part
+    for name, units, count in (("heads", heads, network.num_heads), ("neurons", neurons, num_neurons)):
+        if units is not None:
+            of_units = np.ones((network.num_layers, count, silent.shape[1]))
+            of_units[:, units] = silent[:, None]
+            what, silent = name, of_units
     gains = Gains() if network.gains is None else network.gains
     network.gains = nnx.data(gains._replace(**{what: _joined(getattr(gains, what), silent, dtype_of(model))}))
     named = {"layer": layer, "head": head, "neuron": neuron, "token": token}

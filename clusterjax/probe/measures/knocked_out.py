@@ -14,22 +14,21 @@ parts and positions with the same number of tokens.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..._base.checks import refusal
-from ..networks.block import capped
+from ..networks.block import Gains
 from ..networks.load import Model
-from ..networks.network import pick_block, scan_layers, stack_blocks
-from ..networks.positions import rotate
+from ..networks.network import Cache, pick_block, read_layer, scan_layers, stack_blocks
 
 
 PARTS = ("attention", "feed_forward")
@@ -54,8 +53,7 @@ class Clean(NamedTuple):
     log_p: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(eqx.Module):
     """A network prepared for knock-outs: its arrays, its stacked blocks, and the results of the whole network."""
 
     form: Any
@@ -158,14 +156,11 @@ def answers_without(
             columns: Any = [None if column is None else column[filled] for column in jobs]
             of = Jobs(*columns)
             begins = np.minimum(of.start, n - width)
-            places = begins[:, None] + np.arange(width)
-            silent = (places >= of.start[:, None]) & (places < of.stop[:, None])
+            silent = (np.arange(n) >= of.start[:, None]) & (np.arange(n) < of.stop[:, None])
             gains = np.stack([np.where((of.part == part)[:, None] & silent, 0, 1) for part in range(len(PARTS))])
             log_p = _without(
-                ready.form, ready.state, ready.order, ready.block_form, ready.blocks, ready.clean,
-                jnp.asarray(layer, jnp.int32), jnp.asarray(of.text), jnp.asarray(begins),
-                jnp.asarray(gains, ready.clean.levels.dtype),
-                None if of.neuron is None else jnp.asarray(of.neuron),
+                ready, jnp.asarray(layer, jnp.int32), jnp.asarray(of.text), jnp.asarray(begins, jnp.int32), int(width),
+                jnp.asarray(gains, ready.clean.levels.dtype), None if of.neuron is None else jnp.asarray(of.neuron),
                 jnp.asarray(ready.lengths[of.text] - 1 - begins), jnp.asarray(answers[of.text]),
             )  # fmt: skip
             log_probs[chunk] = np.asarray(log_p)[: len(chunk)]
@@ -199,69 +194,30 @@ def _clean(form: Any, state: Any, ids: Array, lengths: Array) -> Clean:
 
 @eqx.filter_jit
 def _without(
-    form: Any,
-    state: Any,
-    order: Array,
-    block_form: Any,
-    blocks: Any,
-    clean: Clean,
-    layer: Array,
-    text: Array,
-    begin: Array,
-    gains: Array,
-    neuron: Array | None,
-    last: Array,
-    answers: Array,
-) -> Array:
-    network, width = nnx.merge(form, state), gains.shape[2]
-    n = clean.levels.shape[2]
-    places = begin[:, None] + jnp.arange(width)[None]
-    # (jobs, width, n): each position attends to itself and to earlier ones.
-    visible = jnp.arange(n)[None, None] <= places[:, :, None]
-    context = network.context(n)
-    replaced = jax.vmap(lambda whole, some, at: lax.dynamic_update_slice_in_dim(whole, some, at, axis=0))
+    ready: Prepared, layer: Array, text: Array, begin: Array, width: int, gains: Float[Array, "parts jobs n"],
+    neuron: Array | None, last: Array, answers: Array,
+) -> Array:  # fmt: skip
+    network, clean = ready.network, ready.clean
+    silenced = Gains(attention=gains[0], feed_forward=gains[1])
+    if neuron is not None:
+        # In the feed-forward only the chosen neuron is silenced.
+        chosen = jax.nn.one_hot(neuron, clean.fired.shape[-1], dtype=gains.dtype)
+        silenced = Gains(attention=gains[0], neurons=1 - (1 - gains[1])[:, None] * chosen[:, :, None])
+    shared = (None, network.context(clean.levels.shape[2]).rotation, None)
 
     def step(index: Array, x: Array) -> Array:
-        block = pick_block(block_form, blocks, order[index])
+        block = pick_block(ready.block_form, ready.blocks, ready.order[index])
         # Only the layer with the index `layer` is silenced.
-        gain = jnp.where(index == layer, gains, jnp.ones_like(gains))[..., None]
-        x = entered = block.enter(x)
-        query, key, value, _ = block.project(block.read(0, x))
-        angles = block.turn(context)
-        turn = lambda x: x if angles is None else rotate(x, (angles[0][places], angles[1][places]))
-        keys = replaced(clean.keys[index][text], turn(key), begin)
-        values = replaced(clean.values[index][text], value, begin)
-        kernel, bias = block.head_outputs()
-        attended = _attend(turn(query), keys, values, visible, block.cap)
-        update = _biased(jnp.einsum("bqhk,hkd->bqd", attended, kernel, precision="highest"), bias)
-        x = block.write(0, x + gain[0] * block.update(0, update))
-        fired = block.activations(block.read(1, x, entered))
-        if neuron is not None:
-            # In the feed-forward only the chosen neuron is silenced.
-            chosen = jax.nn.one_hot(neuron, fired.shape[-1], dtype=fired.dtype)[:, None]
-            fired, gain = fired * (1 - (1 - gain[1]) * chosen), jnp.ones_like(gain)
-        kernel, bias = block.neuron_values()
-        update = _biased(jnp.einsum("bqm,md->bqd", fired, kernel, precision="highest"), bias)
-        return block.write(1, x + gain[1] * block.update(1, update))
+        gain = jtu.tree_map(lambda gain: jnp.where(index == layer, gain, jnp.ones_like(gain)), silenced)
+        cache = Cache(clean.keys[index][text], clean.values[index][text])
+        of_job = lambda x, cache, begin, gain: read_layer(block, x, cache, begin, gain, shared, ())[0]
+        return jax.vmap(of_job)(x, cache, begin, gain)
 
     begins_with = jax.vmap(lambda whole, at: lax.dynamic_slice_in_dim(whole, at, width))(
         clean.levels[layer][text], begin
     )
-    x = lax.fori_loop(layer, order.shape[0], step, begins_with)
+    x = lax.fori_loop(layer, ready.order.shape[0], step, begins_with)
     scores = network.logits(jnp.take_along_axis(network.finish(x), last[:, None, None], axis=1))[:, 0]
     log_p = jax.nn.log_softmax(scores, axis=-1)
     answer_log_p = jnp.take_along_axis(log_p, answers, axis=1)
     return jnp.concatenate([answer_log_p, jnp.max(log_p, axis=1, keepdims=True)], axis=1)
-
-
-def _biased(update: Array, bias: Array | None) -> Array:
-    return update if bias is None else update + bias[None, None]
-
-
-def _attend(query: Array, keys: Array, values: Array, seen: Array, cap: float | None) -> Array:
-    """The attention output of each head, (jobs, width, heads, k); consecutive heads may share keys and values."""
-    jobs, width, heads, k = query.shape
-    grouped = query.reshape(jobs, width, keys.shape[2], -1, k)
-    scores = capped(jnp.einsum("bqsgk,bnsk->bsgqn", grouped, keys, precision="highest"), cap)
-    weights = jax.nn.softmax(jnp.where(seen[:, None, None], scores, -jnp.inf), axis=-1)
-    return jnp.einsum("bsgqn,bnsk->bqsgk", weights, values, precision="highest").reshape(jobs, width, heads, k)

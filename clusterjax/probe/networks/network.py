@@ -799,32 +799,36 @@ def _edited(edits: tuple[LayerEdit, ...], hidden: Array, first: Array) -> Array:
 def _layer(
     form: Any, leaves: Any, hidden: Array, cache: Cache, gains: Gains, shared: Any, edits: Any, first: Array
 ) -> tuple[Array, Cache]:
-    block, (count, size) = whole(form, leaves), (hidden.shape[1], cache.keys.shape[1])
-    among = jnp.arange(size, dtype=jnp.int32)
-
-    def of_text(hidden: Array, cache: Cache, first: Array) -> tuple[Array, Cache]:
-
-        def rows(x: Any, axis: int) -> Any:
-            return None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
-
-        asking = first + jnp.arange(count, dtype=jnp.int32)
-        bias, turn, allowed = shared
-        # The positions are the second axis, behind that of the kinds.
-        turn = None if turn is None else (rows(turn[0], 1), rows(turn[1], 1))
-        context = Context(rows(bias, 2), True, turn, rows(allowed, 0))
-        gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
-        edit = tuple(edit.rows(first, count) for edit in edits)
-        hidden = block.enter(apply(edit, "stream", hidden[None]))
-        query, keys, values, distances = block.turned(block.read(0, hidden), context)
-        write = lambda cached, new: lax.dynamic_update_slice_in_dim(cached, new[0].astype(cached.dtype), first, 0)
-        cache = Cache(write(cache.keys, keys), write(cache.values, values))
-        if distances is not None:
-            distances = distances._replace(rows=distance_rows(asking, among, distances.keys.shape[0]))
-        attended, _ = attend(
-            query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
-            block.allowed(asking, among, context), distances, jnp.ones((1, count), bool), cap=block.cap,
-        )  # fmt: skip
-        middle = block.write(0, hidden + block.added_by_heads(attended, gain, edit))
-        return block.after_feed_forward(hidden, middle, gain, edit)[0], cache
-
+    of_text = functools.partial(read_layer, whole(form, leaves), gains=gains, shared=shared, edits=edits)
     return jax.vmap(of_text)(hidden, cache, first)
+
+
+def read_layer(
+    block: Block, hidden: Float[Array, "count d"], cache: Cache, first: Array, gains: Gains, shared: Any, edits: Any
+) -> tuple[Float[Array, "count d"], Cache]:
+    """The stream of some tokens of one text, from position `first` on, after one layer, and the cache of the layer
+    including these tokens; `gains`, `shared` and `edits` are those of `Parts` for this layer."""
+    count, size = hidden.shape[0], cache.keys.shape[0]
+    among, asking = jnp.arange(size, dtype=jnp.int32), first + jnp.arange(count, dtype=jnp.int32)
+
+    def rows(x: Any, axis: int) -> Any:
+        return None if x is None else lax.dynamic_slice_in_dim(x, first, count, axis)
+
+    bias, turn, allowed = shared
+    # The positions are the second axis, behind that of the kinds.
+    turn = None if turn is None else (rows(turn[0], 1), rows(turn[1], 1))
+    context = Context(rows(bias, 2), True, turn, rows(allowed, 0))
+    gain = jtu.tree_map(lambda gain: rows(gain, gain.ndim - 1), gains)
+    edit = tuple(edit.rows(first, count) for edit in edits)
+    entered = block.enter(apply(edit, "stream", hidden[None]))
+    query, keys, values, distances = block.turned(block.read(0, entered), context)
+    write = lambda cached, new: lax.dynamic_update_slice_in_dim(cached, new[0].astype(cached.dtype), first, 0)
+    cache = Cache(write(cache.keys, keys), write(cache.values, values))
+    if distances is not None:
+        distances = distances._replace(rows=distance_rows(asking, among, distances.keys.shape[0]))
+    attended, _ = attend(
+        query, cache.keys[None], cache.values[None], jnp.ones((1, size), bool), context.bias, block.precision,
+        block.allowed(asking, among, context), distances, jnp.ones((1, count), bool), cap=block.cap,
+    )  # fmt: skip
+    middle = block.write(0, entered + block.added_by_heads(attended, gain, edit))
+    return block.after_feed_forward(entered, middle, gain, edit)[0], cache

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._base.padding import words_first
 from ..networks.load import Model, check_model
 from ..networks.network import scan_layers
+from .patching import at_place
 from .table import tabled
 
 
@@ -66,21 +67,18 @@ def unit_means(model: Model, token_ids: Int[np.ndarray, "texts n"], mask: Bool[n
 @eqx.filter_jit
 def _means(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Array]:
     network = nnx.merge(form, state)
-    context = network.shared_context(ids.shape[1])
     counted = mask.at[:, 0].set(False)
+    embedded, step = at_place(network, ids, mask, "neuron")
 
     def mean(x: Array) -> Array:
         weight = counted[..., None].astype(x.dtype)
         return jnp.sum(x * weight, axis=1) / jnp.sum(weight, axis=1)
 
-    def step(block: Any, hidden: Array, given: tuple[Any, Any]) -> tuple[Array, tuple[Array, Array]]:
-        hidden = jnp.where(mask[..., None], hidden, 0)
-        entered = block.enter(hidden)
-        middle, _ = block.after_attention(entered, mask, context, given[0])
-        fired = block.activations(block.read(1, middle, entered))
-        return block.after_feed_forward(entered, middle, given[0]), (mean(hidden), mean(fired))
+    def means(block: Any, hidden: Array, given: tuple[Any, Any]) -> tuple[Array, tuple[Array, Array]]:
+        after, fired = step(block, hidden, (given[0], ()))
+        return after, (mean(hidden), mean(fired))
 
-    last, (levels, fired) = scan_layers(network, step, network.embed(ids), ids.shape[1])
+    last, (levels, fired) = scan_layers(network, means, embedded, ids.shape[1])
     return fired, jnp.concatenate([levels, mean(last)[None]])
 
 

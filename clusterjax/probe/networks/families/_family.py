@@ -186,6 +186,8 @@ def _amplitude(rope: dict[str, Any], given: dict[str, Any], place: str) -> Any:
     return of(scale) / of(of_all) if scale and of_all else of(1)
 
 
+# The maps that many families store in one tensor, side by side in this order.
+QKV = ("attention.query", "attention.key", "attention.value")
 # Entries that most configurations share, by the fields of `NetworkSizes`.
 COMMON = {
     "vocab_size": "vocab_size", "hidden_size": "hidden_size", "num_heads": "num_attention_heads",

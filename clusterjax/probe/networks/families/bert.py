@@ -79,16 +79,14 @@ ELECTRA = BERT._replace(
 )  # fmt: skip
 DISTILBERT = Family(
     config="DistilBertConfig",
-    entries={
-        "vocab_size": "vocab_size", "hidden_size": "dim", "num_heads": "n_heads", "intermediate_size": "hidden_dim",
-        "num_layers": "n_layers", "spread": "initializer_range", "max_positions": "max_position_embeddings",
+    entries=COMMON | {
+        "hidden_size": "dim", "num_heads": "n_heads", "intermediate_size": "hidden_dim", "num_layers": "n_layers",
         "activation": "activation",
     },
     fixed=_FIXED | {"eps": 1e-12}, read=_read, prefix="distilbert.",
-    names={
-        "words": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
-        "embedding_norm": "embeddings.LayerNorm", "head.dense": "vocab_transform", "head.norm": "vocab_layer_norm",
-        "head.decoder": "vocab_projector", "head": "vocab_projector",
+    names=_EMBEDDING | {
+        "head.dense": "vocab_transform", "head.norm": "vocab_layer_norm", "head.decoder": "vocab_projector",
+        "head": "vocab_projector",
     },
     block="transformer.layer.{i}",
     in_block=lambda sizes: {

@@ -7,7 +7,7 @@ feed-forward reads what the attention reads: Black et al. (2204.06745), Section 
 
 from typing import Any
 
-from ._family import COMMON, Family, rotary, tied
+from ._family import COMMON, QKV, Family, rotary, tied
 
 
 def _read_gpt2(config: Any, place: str) -> dict[str, Any]:
@@ -54,10 +54,9 @@ GPT2 = Family(
     },
     fixed={"positions": "learned", "scaled_outputs": True}, read=_read_gpt2, prefix="transformer.",
     names={"words": "wte", "positions": "wpe", "norm": "ln_f"} | _HEAD, block="h.{i}",
-    in_block=lambda sizes: {
-        "attention_norms.read": "ln_1", "feed_forward_norms.read": "ln_2", "attention.query": "attn.c_attn",
-        "attention.key": "attn.c_attn", "attention.value": "attn.c_attn", "attention.output": "attn.c_proj",
-        "feed_forward.into": "mlp.c_fc", "feed_forward.out": "mlp.c_proj",
+    in_block=lambda sizes: dict.fromkeys(QKV, "attn.c_attn") | {
+        "attention.output": "attn.c_proj", "feed_forward.into": "mlp.c_fc", "feed_forward.out": "mlp.c_proj",
+        "attention_norms.read": "ln_1", "feed_forward_norms.read": "ln_2",
     },
     in_out=True, refused={"add_cross_attention": (False,)},
     # Early versions of transformers stored the causal mask, and the value that replaced masked scores.
@@ -72,9 +71,8 @@ GPT_NEOX = Family(
     read=_read_neox, prefix="gpt_neox.",
     names={"words": "embed_in", "norm": "final_layer_norm", "head.decoder": "embed_out"},
     block="layers.{i}", by_head=("attention.query_key_value",),
-    in_block=lambda sizes: _FUSED | {
-        "attention.query": "attention.query_key_value", "attention.key": "attention.query_key_value",
-        "attention.value": "attention.query_key_value", "attention.output": "attention.dense",
+    in_block=lambda sizes: _FUSED | dict.fromkeys(QKV, "attention.query_key_value") | {
+        "attention.output": "attention.dense",
     },
     left_out=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$|(score|classifier|qa_outputs)\.",
 )  # fmt: skip
@@ -87,9 +85,8 @@ BLOOM = Family(
     fixed={"alibi": True, "embedding_norm": True, "activation": "gelu_new"}, read=_read_bloom, prefix="transformer.",
     names={"words": "word_embeddings", "embedding_norm": "word_embeddings_layernorm", "norm": "ln_f"} | _HEAD,
     block="h.{i}", by_head=("self_attention.query_key_value",),
-    in_block=lambda sizes: _FUSED | {
-        "attention.query": "self_attention.query_key_value", "attention.key": "self_attention.query_key_value",
-        "attention.value": "self_attention.query_key_value", "attention.output": "self_attention.dense",
+    in_block=lambda sizes: _FUSED | dict.fromkeys(QKV, "self_attention.query_key_value") | {
+        "attention.output": "self_attention.dense",
     },
     left_out=r"(score|classifier|qa_outputs)\.", refused={"apply_residual_connection_post_layernorm": (False,)},
 )  # fmt: skip

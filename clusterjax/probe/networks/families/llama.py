@@ -7,7 +7,7 @@ Qwen3: Yang et al. (2505.09388); Phi-3: Abdin et al. (2404.14219); OLMo-2, with 
 
 from typing import Any
 
-from ._family import COMMON, Family, head_size, rotary, sliding, unfit
+from ._family import COMMON, QKV, Family, head_size, rotary, sliding, unfit
 
 
 _ENTRIES = COMMON | {"eps": "rms_norm_eps", "num_shared": "num_key_value_heads", "activation": "hidden_act"}
@@ -110,11 +110,8 @@ QWEN3 = LLAMA._replace(
 )
 PHI3 = LLAMA._replace(
     config="Phi3Config", read=_read_phi3,
-    in_block=lambda sizes: _BEFORE | {
-        "attention.query": "self_attn.qkv_proj", "attention.key": "self_attn.qkv_proj",
-        "attention.value": "self_attn.qkv_proj", "attention.output": "self_attn.o_proj",
+    in_block=lambda sizes: _BEFORE | _MAPS | dict.fromkeys(QKV, "self_attn.qkv_proj") | {
         "feed_forward.gate": "mlp.gate_up_proj", "feed_forward.into": "mlp.gate_up_proj",
-        "feed_forward.out": "mlp.down_proj",
     },
 )  # fmt: skip
 OLMO2 = LLAMA._replace(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ._family import COMMON, Family, rotary, sliding, tied, unfit
+from ._family import COMMON, QKV, Family, rotary, sliding, tied, unfit
 
 
 def _read(config: Any, place: str) -> dict[str, Any]:
@@ -37,10 +37,9 @@ MODERN_BERT = Family(
         "words": "embeddings.tok_embeddings", "embedding_norm": "embeddings.norm", "norm": "final_norm",
         "head.dense": "head.dense", "head.norm": "head.norm", "head.decoder": "decoder", "head": "decoder",
     },
-    in_block=lambda sizes: {
-        "attention_norms.read": "attn_norm", "attention.query": "attn.Wqkv", "attention.key": "attn.Wqkv",
-        "attention.value": "attn.Wqkv", "attention.output": "attn.Wo", "feed_forward_norms.read": "mlp_norm",
-        "feed_forward.gate": "mlp.Wi", "feed_forward.into": "mlp.Wi", "feed_forward.out": "mlp.Wo",
+    in_block=lambda sizes: dict.fromkeys(QKV, "attn.Wqkv") | {
+        "attention.output": "attn.Wo", "feed_forward.gate": "mlp.Wi", "feed_forward.into": "mlp.Wi",
+        "feed_forward.out": "mlp.Wo", "attention_norms.read": "attn_norm", "feed_forward_norms.read": "mlp_norm",
     },
     left_out=r"(classifier|pooler)\.", refused={"decoder_bias": (True,)},
 )  # fmt: skip

@@ -142,7 +142,6 @@ def _joined(name: str, value: dict[str, Any]) -> np.ndarray:
 
 
 WHOLE, FLAX = "model.safetensors", "flax_model.msgpack"
-INDEX, FLAX_INDEX = f"{WHOLE}.index.json", f"{FLAX}.index.json"
 MOST_INDEX = 2**26
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -174,14 +173,12 @@ class Tensors(NamedTuple):
 
 def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
     """The tensors of a folder; unwanted tensors are not loaded, where the format allows it, and only named."""
-    if (folder / WHOLE).is_file():
-        return _tensors(_read_safetensors(folder / WHOLE, wanted), folder / WHOLE)
-    if (folder / INDEX).is_file():
-        return _tensors(_read_shards(folder / INDEX, _read_safetensors, wanted), folder / INDEX)
-    if (folder / FLAX).is_file():
-        return _tensors(_read_msgpack(folder / FLAX, wanted), folder / FLAX)
-    if (folder / FLAX_INDEX).is_file():
-        return _tensors(_read_shards(folder / FLAX_INDEX, _read_msgpack, wanted), folder / FLAX_INDEX)
+    for whole, read in ((WHOLE, _read_safetensors), (FLAX, _read_msgpack)):
+        for file in (folder / whole, folder / f"{whole}.index.json"):
+            if file.is_file():
+                contents = read(file, wanted) if file.name == whole else _read_shards(file, read, wanted)
+                stored = {name: tensor for name, tensor in contents.items() if tensor is not None}
+                return Tensors(stored, tuple(sorted(contents.keys() - stored.keys())), whole == FLAX, file)
     pickle = next((name for name in PICKLES if (folder / name).is_file()), None)
     if pickle is not None:
         raise ValueError(
@@ -192,12 +189,6 @@ def read_tensors(folder: Path, wanted: Callable[[str], bool]) -> Tensors:
         f"path must hold the weights of a model, but {str(folder)!r} has none of {WHOLE}, {FLAX} and an index "
         "of their shards; name the folder of a checkpoint."
     )
-
-
-def _tensors(contents: dict[str, Stored | None], file: Path) -> Tensors:
-    stored = {name: tensor for name, tensor in contents.items() if tensor is not None}
-    left_out = tuple(sorted(name for name, tensor in contents.items() if tensor is None))
-    return Tensors(stored, left_out, file.name in (FLAX, FLAX_INDEX), file)
 
 
 def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, Stored | None]:

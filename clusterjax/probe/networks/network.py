@@ -15,7 +15,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -51,19 +51,8 @@ from .sizes import MOST_LAYERS, NetworkSizes, Patches, check_heads, check_sizes,
 from .token_ids import check_ids, check_images, check_like, check_mask
 
 
-_Class = TypeVar("_Class", bound=type)
-
-
 Precision: TypeAlias = str | lax.Precision | lax.DotAlgorithmPreset | None
 """How exactly matrices are multiplied, as `jax.lax` takes it."""
-
-
-def signed(cls: _Class) -> _Class:
-    """Returns the class with the signature of its constructor, which the metaclass of Flax hides from `help`."""
-    # `inspect.signature` of the class itself would give the metaclass's `(*args, **kwargs)`.
-    _, *parameters = inspect.signature(cls.__init__).parameters.values()
-    cls.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    return cls
 
 
 def check_making(rngs: Any, dtype: Any, precision: Any) -> tuple[Any, Any]:
@@ -173,7 +162,6 @@ class PatchEmbedding(nnx.Module):
         return jnp.concatenate([first, tokens + self.bias[...][None, None]], axis=1) + self.positions[...]
 
 
-@signed
 class Network(nnx.Module):
     """A Transformer: $x ← x + A(N(x))$, then $x ← x + F(N(x))$, with the options of its sizes.
 
@@ -495,6 +483,10 @@ class Network(nnx.Module):
         self.head = self.head if self.head is not None and not jtu.tree_leaves(nnx.state(self.head)) else None
 
 
+# Without this line, `help` would show the `(*args, **kwargs)` of the metaclass of Flax in place of these parameters.
+Network.__signature__ = inspect.signature(functools.partial(Network.__init__, None))  # pyright: ignore
+
+
 def check_not_ahead(network: Network, name: str, n: int) -> None:
     """Raise a ValueError if a token attends to a later one, under a mask of `with_mask` or that of the training."""
     context = network.shared_context(n)
@@ -532,14 +524,8 @@ def run_layers_measured(
 
     `hidden` enters the layer, `attention` has the weights of the layer, and `allowed`, (batch, n, n), is True at the
     pairs of words between which its mask permits attention. The scan holds one layer at a time, so that only the
-    results of `measure` grow with the depth.
-
-    **Arguments:**
-
-    - `network`, `mask`: The network, and True at words.
-    - `read`: The arguments of `embed`.
-    - `measure`: The function.
-    - `moved`: The result of `words_first` for the mask; by default padding is behind the words.
+    results of `measure` grow with the depth. `read` are the arguments of `embed`, and `moved` is the result of
+    `words_first` for the mask; by default padding is behind the words.
     """
     order, back = moved
     if order is not None and back is not None:
@@ -602,23 +588,13 @@ def scan_layers(
     edited: bool = False,
     unroll: bool = False,
 ) -> tuple[Any, Any]:
-    """Apply `step(block, carry, (gains, entry)) -> (carry, result)` to each layer; `entry` is the entry of `each`.
+    """Apply `step(block, carry, (gains, entry)) -> (carry, result)` to each layer of texts of `n` tokens, and return
+    the last `carry` and the results, stacked along a first axis in the order of the layers.
 
-    **Arguments:**
-
-    - `network`: The network whose layers are applied.
-    - `step`: The function.
-    - `carry`: The value passed from layer to layer, of a fixed shape.
-    - `n`: The number of tokens of the texts.
-    - `each`: Arrays whose first axis is that of the layers.
-    - `reverse`: True if the last layer comes first.
-    - `edited`: True if `step` applies the edits of the network.
-    - `unroll`: True unrolls the scan if each block serves one layer, so that no weights are copied; the program then
-        grows with the number of layers.
-
-    **Returns:**
-
-    The last `carry`, and the results, stacked along a first axis in the order of the layers.
+    `entry` is the entry of the layer in `each`, arrays whose first axis is that of the layers. If `reverse` is True,
+    the last layer comes first. `edited` is True if `step` applies the edits of the network. If `unroll` is True and
+    each block serves one layer, the scan is unrolled, so that no weights are copied; the program then grows with the
+    number of layers.
     """
     if not edited:
         check_unedited(network)
@@ -749,19 +725,11 @@ def empty(network: Network, batch: int, size: int) -> list[Cache]:
 def read_on(
     parts: Parts, caches: list[Cache], ids: Int[Array, "batch size"], first: Int[Array, " batch"], count: int
 ) -> tuple[Float[Array, "batch count d"], list[Cache]]:
-    """The hidden states after the last layer of `count` tokens of each text, from position `first` on.
+    """The hidden states after the last layer, before the last norm, of `count` tokens of each text, from position
+    `first` on, and the caches including these tokens.
 
-    **Arguments:**
-
-    - `parts`: The result of `take_apart`.
-    - `caches`: The cache of each layer for the tokens before `first`; the arrays are donated.
-    - `ids`: The texts, with as many positions as the caches; ids after the tokens that are read are arbitrary.
-    - `first`: The position of the first token to read, for each text.
-    - `count`: The number of tokens to read.
-
-    **Returns:**
-
-    The hidden states, before the last norm, and the caches including these tokens.
+    `parts` are those of `take_apart`, and `caches` have the tokens before `first`; their arrays are donated. `ids` have
+    as many positions as the caches; ids after the tokens that are read are arbitrary.
     """
     hidden, new_caches = _embed(*parts.whole, ids, first, count), []
     for which, gains, cache, edits in zip(parts.order, parts.gains, caches, parts.edits[:-1], strict=True):

@@ -22,8 +22,7 @@ import numpy as np
 
 from ..._base.checks import refusal, shown
 from ..._files.json import Within, misfit, open_regular
-from ..._training.corpus import is_of_tokenizers
-from .tokenizer import transformers_library
+from .tokenizer import tokenizer_refused, transformers_library
 
 
 # The header of a GGUF file: its settings and the location of each tensor, checked against the bytes of the file.
@@ -514,7 +513,8 @@ def read_gguf_tokenizer(file: Path) -> Any:
     # Imported here, because importing transformers takes seconds.
     PreTrainedTokenizerFast = transformers_library().PreTrainedTokenizerFast
 
-    with _refused(file):
+    rule = "have a tokenizer that can be built"
+    with tokenizer_refused(lambda problem: wrong(file, rule, f"that of {{}} cannot ({problem[:200]})")):
         words = given["tokens"]
         built = _of_bytes(given) if given["model"] == "gpt2" else _of_pieces(given)
         _add_special(built, given)
@@ -649,15 +649,3 @@ def _add_ends(built: Any, given: dict[str, Any], named: dict[str, str]) -> None:
             pair=[*bos, "$A", *eos, *(f"{token}:1" for token in bos), "$B:1", *(f"{token}:1" for token in eos)],
             special_tokens=[(token, built.token_to_id(token)) for token in {*bos, *eos}],
         )
-
-
-@contextlib.contextmanager
-def _refused(file: Path) -> Iterator[None]:
-    """Replaces any error of a broken tokenizer by a ValueError that names the file."""
-    try:
-        yield
-    except BaseException as error:  # see `is_of_tokenizers`
-        if not is_of_tokenizers(error):
-            raise
-        words = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise wrong(file, "have a tokenizer that can be built", f"that of {{}} cannot ({words[:200]})") from error

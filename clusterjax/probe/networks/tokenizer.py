@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,18 @@ def tokenize(tokenizer: Any, folder: Any, words: int, texts: Sequence[str], **op
     return rows
 
 
+def _refused(folder: Any) -> contextlib.AbstractContextManager[None]:
+    return tokenizer_refused(
+        lambda words: ValueError(
+            f"model must have a tokenizer that transformers reads, but that of {str(folder)!r} is refused ({words}); "
+            "fetch it again."
+        )
+    )
+
+
 @contextlib.contextmanager
-def _refused(folder: Any) -> Iterator[None]:
-    """Replaces any error of a broken tokenizer by a ValueError that names the folder."""
+def tokenizer_refused(error_of: Callable[[str], ValueError]) -> Iterator[None]:
+    """Replaces any error of a broken tokenizer by `error_of` of the first line of its message."""
     try:
         yield
     # The Rust code of tokenizers panics with an exception that is not an `Exception`; others, such as
@@ -123,7 +132,4 @@ def _refused(folder: Any) -> Iterator[None]:
         if not is_of_tokenizers(error):
             raise
         words = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise ValueError(
-            f"model must have a tokenizer that transformers reads, but that of {str(folder)!r} is refused "
-            f"({words}); fetch it again."
-        ) from error
+        raise error_of(words) from error

@@ -36,12 +36,8 @@ def tabled(rows: str = "", /, **axes: str) -> Callable[[_Class], _Class]:
 
     def decorate(cls: _Class) -> _Class:
         methods: Any = cls
-        methods.axes_of_rows, methods.axes_of_fields, methods.to_xarray, methods.to_pandas = (
-            tuple(rows.split()),
-            axes,
-            to_xarray,
-            to_pandas,
-        )
+        methods.axes_of_rows, methods.axes_of_fields = tuple(rows.split()), axes
+        methods.to_xarray, methods.to_pandas = to_xarray, to_pandas
         methods.save, methods.load = save, classmethod(load)
         _TABLED[cls.__name__] = cls
         return cls
@@ -168,13 +164,11 @@ def _add(variables: Any, coordinates: Any, name: str, value: Any, axes: tuple[st
     elif isinstance(value, dict) and axes[:1] == ("target",):
         if value:
             coordinates["target"] = list(value)
-            stacked = {key: np.stack([getattr(part, key) for part in value.values()]) for key in ("mean", "error")}
-            _add(variables, coordinates, name, stacked["mean"], axes)
-            _add(variables, coordinates, f"{name}_error", stacked["error"], axes)
-            each = [part.values for part in value.values()]
-            if all(part is not None for part in each):
-                whole = np.stack(each)
-                _add(variables, coordinates, f"{name}_of_texts", whole, ("target", "text", *axes[1:]))
+            for field, suffix in (("mean", ""), ("error", "_error"), ("values", "_of_texts")):
+                parts = [getattr(part, field) for part in value.values()]
+                named = axes if field != "values" else ("target", "text", *axes[1:])
+                if all(part is not None for part in parts):
+                    _add(variables, coordinates, f"{name}{suffix}", np.stack(parts), named)
     elif isinstance(value, dict):
         for key, part in value.items():
             _add(variables, coordinates, f"{name}.{key}", part, axes)

@@ -276,9 +276,7 @@ def read_ids(path: Path, words: int) -> list[np.ndarray]:
         raise ValueError(
             f"ids must be a file of kind {', '.join(KINDS)}, but it is {str(path)!r}; write it as one of these."
         )
-    texts = []
-    for place, row in _rows(path, kind):
-        texts.append(_checked(row, f"{place} of {str(path)!r}", words))
+    texts = [_checked(row, f"{place} of {str(path)!r}", words) for place, row in _rows(path, kind)]
     if not texts:
         raise ValueError(f"ids must hold texts, but there is none in {str(path)!r}; name another file.")
     return texts

@@ -49,6 +49,7 @@ from ..networks.batch import Encoded, check_batch, encode
 from ..networks.load import Model, check_model
 from ..networks.network import run_layers_measured
 from ..networks.recorded import Recorded, check_measured
+from ..networks.sizes import MOST
 from ..networks.token_ids import in_parts
 from .table import tabled
 
@@ -490,7 +491,6 @@ def _wrong(arrays: dict[str, np.ndarray], names: Sequence[str] | None, texts: in
 
 _NARROWEST = 16
 _FINITE = "hidden states are finite"
-_MOST = 2**31 - 1
 
 
 @tabled("level", levels="level *", layers="layer *", resampled="replicate *")
@@ -710,8 +710,8 @@ def bootstrap_counts(key: PRNGKeyArray, replicates: int, texts: int) -> np.ndarr
 
         Efron, *Bootstrap methods: another look at the jackknife* (Annals of Statistics, 1979).
     """
-    check_integer(replicates, "replicates", most=_MOST, remedy="pass 100, say")
-    check_integer(texts, "texts", most=_MOST, remedy="pass how many there are")
+    check_integer(replicates, "replicates", most=MOST, remedy="pass 100, say")
+    check_integer(texts, "texts", most=MOST, remedy="pass how many there are")
     return generator(key).multinomial(texts, np.full(texts, 1 / texts), size=replicates).astype(np.int32)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float
 
 from ..._base.checks import refusal
 from ..._model.mask import CausalMask
@@ -53,7 +52,8 @@ def network_of(model: LanguageModel) -> Network:
         block = stack.block(layer)
         part, forward = block.attention, block.feed_forward
         for name in ("query", "key", "value"):
-            getattr(ours.attention, name).kernel[...] = _side_by_side(getattr(part, name))
+            maps = getattr(part, name)
+            getattr(ours.attention, name).kernel[...] = jnp.moveaxis(maps, 0, 1).reshape(part.d, -1)
         ours.attention.output.kernel[...] = part.output.reshape(-1, part.d)
         ours.attention.temperature[...] = jnp.broadcast_to(part.beta, ours.attention.temperature.shape)
         if isinstance(part.relative, RelativePositions):
@@ -73,10 +73,6 @@ def network_of(model: LanguageModel) -> Network:
             if theirs is not None:
                 _fill_norm(norms.read if norms.stream is None else norms.stream, theirs)
     return network
-
-
-def _side_by_side(maps: Float[Array, "h d k"]) -> Float[Array, "d hk"]:
-    return jnp.moveaxis(maps, 0, 1).reshape(maps.shape[1], -1)
 
 
 def _fill_norm(norm: Any, theirs: Any) -> None:

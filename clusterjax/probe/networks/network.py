@@ -129,8 +129,7 @@ class Head(nnx.Module):
         self.norm = Norm(e, sizes, dtype) if masked else None
         # If the size of the word embedding differs from that of the stream, a linear head begins with a map (OPT).
         self.project = linear(d, e, use_bias=False, kernel_init=init) if not masked and e != d else None
-        own = None if sizes.tied else linear(e, sizes.vocab_size, use_bias=masked, kernel_init=init)
-        self.decoder = own
+        self.decoder = None if sizes.tied else linear(e, sizes.vocab_size, use_bias=masked, kernel_init=init)
         self.activation, self.cap = sizes.head_activation or sizes.activation, sizes.logit_cap
 
     def __call__(self, hidden: Float[Array, "batch n d"], words: Float[Array, "words e"], precision: Any) -> Array:

@@ -358,13 +358,10 @@ def _train_in(asked: Request) -> dict[str, Any]:
             folder, recipe, model, tokenizer_files(folder, corpus.tokenizer, recipe.length), history, report
         ),
     )  # fmt: skip
-    report = pretrain(asked, corpus, network, recipe, _record(recipe))
+    record = asdict(recipe) | {"stages": [list(each) for each in recipe.schedule]}
+    report = pretrain(asked, corpus, network, recipe, record)
     log(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report
-
-
-def _record(recipe: AlbertRecipe) -> dict[str, Any]:
-    return asdict(recipe) | {"stages": [list(each) for each in recipe.schedule]}
 
 
 def _network(recipe: AlbertRecipe, seed: int) -> Network:

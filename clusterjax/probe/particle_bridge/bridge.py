@@ -45,6 +45,7 @@ from ..networks.batch import Encoded
 from ..networks.directions import norms_of
 from ..networks.load import Model
 from ..networks.recorded import Recorded
+from ..networks.sizes import MOST
 from .ablations import on_sphere, without_feed_forward, without_norms
 from .field import mean_cosine, particle_field
 
@@ -282,9 +283,6 @@ def _embedded(form: Any, state: Any, ids: Array) -> Array:
     return nnx.merge(form, state).embed(ids)
 
 
-_MOST = 2**31 - 1
-
-
 @tabled("level", network="level", curves="target level", losses="step", radius="block")
 class Bridge(NamedTuple):
     """The result of `bridge`. A curve is an `Average` over texts of the mean pairwise cosine of tokens at each level.
@@ -425,8 +423,8 @@ def bridge(
         SIAM, 1963).
     """
     check_surveyed(model, batch_size, store, say)
-    fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=_MOST, remedy="pass 30, say")
-    steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=_MOST, remedy="pass 4, say")
+    fit_steps = check_integer(fit_steps, "fit_steps", least=0, most=MOST, remedy="pass 30, say")
+    steps_per_layer = check_integer(steps_per_layer, "steps_per_layer", most=MOST, remedy="pass 4, say")
     check_flag(uniform, "uniform")
     first_step = check_number(first_step, "first_step", above=0, most=10, remedy="pass 0.5, say")
     norms_of(model)  # recorded arrays without weights are refused

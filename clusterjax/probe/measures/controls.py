@@ -1,10 +1,5 @@
 """A measurement repeated on random weights and on shuffled tokens, the controls for a trained network.
 
-Differences are paired by text. Against shuffled tokens the standard error is that of the mean difference over
-independent units: texts, or the articles to which the texts belong (`clustered_error`). Against random weights the
-variance between the drawn networks is added, and the degrees of freedom of the sum follow Welch and Satterthwaite
-(Biometrics Bulletin, 1946).
-
 Invariants: for one text or one network z is NaN and the verdict never positive; each run has its own file in the
 store; parts that were removed from a network stay removed in its control.
 """

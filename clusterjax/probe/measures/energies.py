@@ -1,7 +1,7 @@
 """The interaction energy of the tokens at each level of a network, and its change by each part of each layer.
 
-The energy is that of the directions of the hidden states. This energy grows along the softmax flow with V = B = B^T,
-and is largest where all directions coincide; whether it grows in a trained network is a question of measurement.
+The energy grows along the softmax flow with V = B = B^T, and is largest where all directions coincide; whether it
+grows in a trained network is a question of measurement.
 
 Invariant: the changes by attention, feed-forward, norms and the remainder add up to the change of each layer.
 """

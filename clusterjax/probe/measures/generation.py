@@ -1,8 +1,6 @@
 """Generation of text by a causal network with cached keys and values, token by token.
 
-At each position the most probable token is taken (greedy), or a token is drawn from softmax(scores / temperature) over
-all words or over the `top_k` most probable (Fan et al., *Hierarchical neural story generation*, 1805.04833, Section
-5.1). All texts of a batch are continued together, each from its own length.
+All texts of a batch are continued together, each from its own length.
 
 Invariants: a token and its probability equal those of a pass over the whole text, up to rounding; neither depends on
 the other texts of the batch; no token follows a token that ends the text.

@@ -1,11 +1,8 @@
 """The correlation of the attention maps of the heads, layer by layer, over many texts: figure 2, right.
 
-The maps of two heads are correlated over the pairs of words that the mask allows, after subtraction of the mean of each
-row, which is the uniform map 1/m_i for the m_i words that word i may attend to. All correlations of a text follow from
-one product of the centred maps with themselves. In an encoder this is Pearson's correlation of vectors with w^2
-entries. Under a causal mask Pearson's correlation would measure the mask: the zeros and the rows of 1/i that all heads
-share. On a CPU the product takes a few rows of the maps at a time, which stay in the cache, and centring is arithmetic
-on the result: each row sums to 1, so that centring subtracts sum_i 1/m_i.
+All correlations of a text follow from one product of the maps, centred by the uniform map, with themselves. On a CPU
+the product takes a few rows of the maps at a time, which stay in the cache, and centring is arithmetic on the result:
+each row sums to 1, so that centring subtracts sum_i 1/m_i for the m_i words that word i may attend to.
 
 Invariants: padding and forbidden pairs enter no sum, since zeros that all heads share would correlate them; a uniform
 map has correlation 0 with the others and 1 with itself; independent heads have correlation 0 under any mask; the mean

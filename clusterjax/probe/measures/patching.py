@@ -2,9 +2,6 @@
 
 `activations` returns the values of a network at a place, `patch` makes a network with other values at a place, and
 `causal_trace` restores the stream of a text, one level and token at a time, in a run on a corrupted text.
-
-Source: Vig et al., *Causal mediation analysis for interpreting neural NLP* (2004.12265), Section 3; Meng et al.,
-*Locating and editing factual associations in GPT* (2202.05262), Section 2.1.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 r"""Heads that attend to particular positions: to the previous, the same, the next or the first token, or a separator.
 
-The score of head h for a target is the mean weight $w_{i,t(i)}$ that token i gives to the token t(i), over all tokens i
-but the first, whose row is determined in a causal network. The score of a head without preference depends on the mask:
-uniform attention over the m_i tokens that token i may attend to gives 1 / m_i. Only the excess is a preference.
+The first token is left out of all means, because its row is determined in a causal network.
 
 Invariants: padding neither gives nor receives attention; scores and baselines are means over the same rows; a uniform
 head has the excess 0 under any mask.

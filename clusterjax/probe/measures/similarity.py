@@ -1,8 +1,6 @@
 """The similarity of the tokens at each level of a network, over many texts: figure 1.
 
-One (n, n) product of the unit tokens of a text gives all its cosines. They yield a histogram over the pairs i < j,
-quantiles interpolated within its bins, the fraction of near pairs, the number of connected components of the graph of
-near pairs, and the effective rank (Roy and Vetterli, EUSIPCO 2007).
+One (n, n) product of the unit tokens of a text gives all its cosines.
 
 Invariants: no token is compared with itself; padding enters no number; each text has the same weight, whatever its
 length; histograms are counted in integers, so that no pair is lost to rounding.

@@ -1,9 +1,5 @@
 """Attention sinks: the attention that the first token, the special tokens, and every token receive; figure 2, left.
 
-The sink mass of token j is the mean weight that the other tokens give to it, (1/(n-1)) sum_{i != j} w_ij. It is
-compared with two baselines: uniform attention over all tokens that the mask allows, 1/n in an encoder, and uniform
-causal attention (Xiao et al., *Efficient streaming language models with attention sinks*, 2309.17453).
-
 Invariants: baselines use the n of each text; padding neither gives nor receives attention; for a special token that
 occurs more than once the masses of its positions are summed.
 """

@@ -1,10 +1,5 @@
 """The spectra of the V and the Q^T K of each head, and the eigenvectors of V.
 
-The matrices are (d, d) of rank k or 2k, so that their non-zero eigenvalues are those of small products: of W_O W_V,
-(k, k), because AB and BA share them; and, with [W_Q, W_K] = U R and U orthonormal, of the symmetric part of R_Q R_K^T,
-(2k, 2k). Spectra of heads: Geshkovski et al., *The emergence of clusters in self-attention dynamics* (2305.05465),
-Section 6.
-
 Invariants: no (d, d) matrix is formed; everything is computed in double precision on the host; biases and the scales of
 norms are left out.
 """
@@ -71,11 +66,11 @@ def value_spectra(model: Model | Recorded) -> ValueSpectra:
     """The spectra of $V_h = (W_V W_O)^T$ and of the symmetric part of the scaled $B_h = W_Q W_K^T$ of each head.
 
     $V_h$ is (d, d) of rank at most k, the size of a head, and its non-zero eigenvalues are those of the (k, k) product
-    $W_O W_V$. The symmetric part of $B_h$ has rank at most 2k: with $[W_Q, W_K] = U R$, U orthonormal, its non-zero
-    eigenvalues are those of the symmetric part of $R_Q R_K^T$, which is (2k, 2k). The effective beta is
-    $√d ‖½(B_h + B_h^T)‖_F$, as in `effective_beta`: the inverse temperature for tokens of norm √d, as a layer norm
-    makes them. Biases and the learnt scales of norms are left out. The spectra are computed in double precision on the
-    host.
+    $W_O W_V$, because AB and BA share them. The symmetric part of $B_h$ has rank at most 2k: with $[W_Q, W_K] = U R$, U
+    orthonormal, its non-zero eigenvalues are those of the symmetric part of $R_Q R_K^T$, which is (2k, 2k). The
+    effective beta is $√d ‖½(B_h + B_h^T)‖_F$, as in `effective_beta`: the inverse temperature for tokens of norm √d, as
+    a layer norm makes them. Biases and the learnt scales of norms are left out. The spectra are computed in double
+    precision on the host.
 
     **Arguments:**
 

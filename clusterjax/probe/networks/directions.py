@@ -1,10 +1,7 @@
-"""Reading directions of the hidden space as words: the nearest embeddings by cosine.
+"""Directions of the hidden space as words, the nearest embeddings by cosine; and the matrices of each head.
 
-The embedding of ALBERT is factorised: word w is e_w M with e_w of size e and M of shape (e, d) (Lan et al., *ALBERT*,
-1909.11942, Section 3.1). Inner products are therefore computed in e dimensions, <v, e_w M> = <M v, e_w>, and norms
-follow from M M^T: the (words, d) table is never formed.
-
-Invariants: the mean of the vocabulary is subtracted first; words of equal cosine are in the order of the vocabulary.
+Invariants: the mean of the vocabulary is subtracted first; words of equal cosine are in the order of the vocabulary;
+the matrices of heads are float64 on the host, in the order of `network.blocks()`.
 """
 
 from typing import Any, NamedTuple
@@ -82,14 +79,6 @@ def nearest_words(model: Model, vectors: Float[Any, "m d"], top: int = 10) -> Ne
     known = model.tokenizer
     names = None if known is None else [known.convert_ids_to_tokens(row.tolist()) for row in ids]
     return NearestWords(ids, np.take_along_axis(cosines, ids, axis=1), names)
-
-
-# The matrices of each head, in one layout for all networks.
-#
-# Networks store the maps of all heads side by side in one matrix, (d, heads k) for queries, keys and values and (heads
-# k, d) for the output. Here they are divided into heads: attention adds sum_j w_ij x_j W_V W_O to row x_i.
-#
-# Invariants: float64 on the host; blocks in the order of `network.blocks()`, each included once.
 
 
 def head_matrices(model: Model | Recorded) -> HeadMatrices:

@@ -1,8 +1,7 @@
 """The place of every head and layer of a network on the phase diagram of the particle model: beta and time.
 
-A phase diagram (Geshkovski et al., 2312.10794, Section 6) has the flow of V = I and B = βI over time and beta. A layer
-is one unit of time, and V = λI for one unit is V = I for the time λ: the time of a head is the leading eigenvalue of
-its V, and its beta is its effective beta, both for unit vectors, as in `particle_field`.
+A phase diagram has the flow of V = I and B = βI over time and beta. A layer is one unit of time, and V = λI for one
+unit is V = I for the time λ: the time of a head is the leading eigenvalue of its V.
 
 Invariants: the spectra do not depend on the texts, which set only the norm of the tokens; the numbers of one text do
 not depend on the others; a head whose B is βI and whose V is λI is at exactly these numbers.

@@ -12,6 +12,8 @@ import pytest
 import safetensors.numpy
 from flax import nnx, serialization
 
+from tests.helpers import as_a_user
+
 
 PLBERT = Path(__file__).resolve().parents[2] / "shared" / "data" / "albert-plbert"
 needs_plbert = pytest.mark.skipif(
@@ -245,6 +247,25 @@ def drawn(network, spread, seed=0):
 def kinds(*taken, every=CONFIGS):
     """All kinds as parameters: the kinds in `taken` run in `make test`, the others in `make exhaustive`."""
     return [pytest.param(kind, marks=() if kind in taken else pytest.mark.exhaustive) for kind in every]
+
+
+def assert_refused(*cases):
+    """Each call raises a ValueError whose message matches the pattern beside it, as it does for a user."""
+    for call, message in cases:
+        with as_a_user(), pytest.raises(ValueError, match=message):
+            call()
+
+
+def assert_same(found, expected):
+    """All arrays and numbers of two results, leaf by leaf."""
+    ours, theirs = ([np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(tree)] for tree in (found, expected))
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        if one.dtype.kind in "fciub":
+            size = np.nanmax(np.abs(other), initial=1) if other.dtype.kind != "b" else 1
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * size)
+        else:
+            assert one.tolist() == other.tolist()
 
 
 def write_msgpack(folder, config, tree):

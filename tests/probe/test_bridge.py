@@ -13,7 +13,7 @@ import clusterjax as cjx
 from clusterjax import probe
 from clusterjax.probe.particle_bridge.bridge import Particles, fit_scales
 from tests.helpers import as_a_user
-from tests.probe_cases import ALBERT, SHARED, T5, many_texts, tensors_of, write
+from tests.probe_cases import ALBERT, SHARED, T5, assert_refused, many_texts, tensors_of, write
 from tests.reference import networks, probes as reference
 
 
@@ -264,33 +264,24 @@ def test_the_bridge(model):
 
 def test_bad_arguments(model):
     ones = jnp.ones((2, 5, 3))
-    with as_a_user():
-        for options, message in (
-            ({"fit_steps": -1}, "fit_steps must be an integer from 0 to 2147483647, but it is -1"),
-            ({"steps_per_layer": 0}, "steps_per_layer must be an integer from 1 to 2147483647, but it is 0"),
-            ({"first_step": 0.0}, "first_step must be a finite number above 0 and at most 10, but it is 0.0"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                probe.bridge(model, TEXTS, **options)
-        wild = dataclasses.replace(model, network=nnx.clone(model.network))
-        for block in wild.network.blocks():
-            block.attention.value.kernel[...] = 1e200 * block.attention.value.kernel[...]
-            block.attention.output.kernel[...] = 1e200 * block.attention.output.kernel[...]
-        with pytest.raises(ValueError, match="particles must stay finite, .* larger steps_per_layer than 2, or load"):
-            particles = Particles.make(wild, TEXTS, 9.0, 3, 2)
-            fit_scales(particles, np.zeros((3, 5)), 1, 0.5, lambda line: None)
-        with pytest.raises(ValueError, match="radius must be positive, but it is 0.0"):
-            probe.on_sphere(model, 0.0)
-        with pytest.raises(ValueError, match=r"query, key, value and output must be \(h, d, k\)"):
-            cjx.MultiHeadField.factored(1.0, ones, ones, ones, ones)
-        field = cjx.MultiHeadField.factored(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), masses=jnp.ones(4))
-        wrong = cjx.MultiHeadField.factored(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), bias=jnp.ones((2, 4, 4)))
-        with pytest.raises(ValueError, match=r"bias must be \(2, 6, 6\) for 2 heads and 6 tokens"):
-            wrong.check(6, 5)
-        with pytest.raises(ValueError, match=r"query must be \(h, 4, k\) .*; pass tokens of the hidden size"):
-            field.check(4, 4)
-        with pytest.raises(ValueError, match="masses must hold one mass for each of the 6 tokens"):
-            field.check(6, 5)
+    wild = dataclasses.replace(model, network=nnx.clone(model.network))
+    for block in wild.network.blocks():
+        block.attention.value.kernel[...] = 1e200 * block.attention.value.kernel[...]
+        block.attention.output.kernel[...] = 1e200 * block.attention.output.kernel[...]
+    fit = lambda: fit_scales(Particles.make(wild, TEXTS, 9.0, 3, 2), np.zeros((3, 5)), 1, 0.5, lambda line: None)
+    bridge = lambda **options: lambda: probe.bridge(model, TEXTS, **options)
+    factored = lambda **more: cjx.MultiHeadField.factored(1.0, ones, ones, ones, jnp.ones((2, 3, 5)), **more)
+    field, wrong = factored(masses=jnp.ones(4)), factored(bias=jnp.ones((2, 4, 4)))
+    assert_refused(
+        (bridge(fit_steps=-1), "fit_steps must be an integer from 0 to 2147483647, but it is -1"),
+        (bridge(steps_per_layer=0), "steps_per_layer must be an integer from 1 to 2147483647, but it is 0"),
+        (bridge(first_step=0.0), "first_step must be a finite number above 0 and at most 10, but it is 0.0"),
+        (fit, "particles must stay finite, .* larger steps_per_layer than 2, or load"),
+        (lambda: probe.on_sphere(model, 0.0), "radius must be positive, but it is 0.0"),
+        (lambda: wrong.check(6, 5), r"bias must be \(2, 6, 6\) for 2 heads and 6 tokens"),
+        (lambda: field.check(4, 4), r"query must be \(h, 4, k\) .*; pass tokens of the hidden size"),
+        (lambda: field.check(6, 5), "masses must hold one mass for each of the 6 tokens"),
+    )
 
 
 @pytest.mark.exhaustive

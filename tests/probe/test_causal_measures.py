@@ -11,7 +11,7 @@ import clusterjax as cjx
 from clusterjax import probe
 from clusterjax.probe.measures.position_heads import of_layer
 from tests.helpers import as_a_user
-from tests.probe_cases import kinds, tiny
+from tests.probe_cases import assert_refused, kinds, tiny
 from tests.reference import probes as reference
 
 
@@ -187,7 +187,4 @@ def test_bad_arguments(case, causal):
         (lambda: probe.position_heads(model, alike).strongest("x"), "target must be one of previous, self"),
         (lambda: probe.token_losses(probe.load(), alike), "model must be causal"),
     )  # fmt: skip
-    with as_a_user():
-        for call, message in calls:
-            with pytest.raises(ValueError, match=message):
-                call()
+    assert_refused(*calls)

@@ -1,5 +1,6 @@
 """Predictions of next tokens equal the softmax of the scores of each text alone, by the chain rule in a loop."""
 
+import functools
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from clusterjax import probe
 from clusterjax._cli import main
 from clusterjax.probe.networks.batch import continuation_ids, prompt_ids
 from tests.causal_cases import WORDS, Letters, causal_model
-from tests.helpers import as_a_user
+from tests.probe_cases import assert_refused
 from tests.probe_twins import save_twin
 
 
@@ -61,25 +62,22 @@ def test_a_text_whose_pieces_change_keeps_its_own(model):
 
 
 def test_bad_calls():
-    model = causal_model(max_positions=8)
-    with as_a_user():
-        for call in (lambda m: probe.next_words(m, "c"), lambda m: probe.continuation_log_prob(m, "c", "d")):
-            with pytest.raises(ValueError, match="^model must be causal, .* but .* is not; load GPT-2"):
-                call(probe.load())
-            mute = causal_model()
-            mute.__dict__["tokenizer"] = None
-            with pytest.raises(ValueError, match="^model must have a tokenizer, but that of 'letters' is missing"):
-                call(mute)
-        with pytest.raises(ValueError, match="^text must be a string that is not empty"):
-            probe.next_words(model, "")
-        with pytest.raises(ValueError, match="^continuation must have at least one token, but '' has none; pass more"):
-            probe.continuation_log_prob(model, "c", [""])
-        with pytest.raises(ValueError, match="^continuation "):
-            probe.continuation_log_prob(model, "c", [])
-        with pytest.raises(ValueError, match="^text must have at most 8 tokens, but it has 9 with what"):
-            probe.continuation_log_prob(model, "cdefg", "hijk")
-        with pytest.raises(ValueError, match="^top must be an integer from 1 to 26"):
-            probe.next_words(model, "c", top=27)
+    model, mute = causal_model(max_positions=8), causal_model()
+    mute.__dict__["tokenizer"] = None
+    next_words = lambda model, text, **options: lambda: probe.next_words(model, text, **options)
+    log_prob = lambda model, text, more: lambda: probe.continuation_log_prob(model, text, more)
+    encoder, silent = "^model must be causal, .* but .* is not; load GPT-2", "^model must have a tokenizer, but that of"
+    assert_refused(
+        (next_words(probe.load(), "c"), encoder),
+        (log_prob(probe.load(), "c", "d"), encoder),
+        (next_words(mute, "c"), f"{silent} 'letters' is missing"),
+        (log_prob(mute, "c", "d"), f"{silent} 'letters' is missing"),
+        (next_words(model, ""), "^text must be a string that is not empty"),
+        (log_prob(model, "c", [""]), "^continuation must have at least one token, but '' has none; pass more"),
+        (log_prob(model, "c", []), "^continuation "),
+        (log_prob(model, "cdefg", "hijk"), "^text must have at most 8 tokens, but it has 9 with what"),
+        (next_words(model, "c", top=27), "^top must be an integer from 1 to 26"),
+    )
     assert probe.continuation_log_prob(model, "cdefg", "hij") < 0
     assert Letters()(["abc"])["input_ids"] == [[25, 2]]
 
@@ -94,11 +92,9 @@ def test_a_mask_that_looks_ahead_is_blamed_and_not_the_network():
         lambda model: probe.token_losses(model, probe.Encoded(np.array([[1, 2, 3]]), np.ones((1, 3), bool))),
         lambda model: probe.generate(model, "ab", 1),
     )
-    with as_a_user():
-        for call in calls:
-            with pytest.raises(ValueError, match=r"^model must have a mask .* its mask is WindowMask\(width=4"):
-                call(ahead)
-        probe.next_words(back, "ab")
+    message = r"^model must have a mask .* its mask is WindowMask\(width=4"
+    assert_refused(*((functools.partial(call, ahead), message) for call in calls))
+    probe.next_words(back, "ab")
 
 
 # The word "world" is one piece when it is whole, but the seam between text and continuation divides it. For each way of

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from tests.helpers import as_a_user
-from tests.probe_cases import IDS, kinds, tiny
+from tests.probe_cases import IDS, assert_refused, kinds, tiny
 
 
 MASK = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
@@ -84,9 +83,8 @@ def test_errors_are_over_units_and_options_are_checked():
     found, units = (probe.energy_budget(model, TEXTS, units=units) for units in (None, np.array([0, 0, 1])))
     np.testing.assert_allclose(found.energy.mean, units.energy.mean)
     assert not np.allclose(found.energy.error, units.energy.error)
-    for options, message in (
-        ({"beta": 0.0}, "beta must be"), ({"beta": 81.0}, "beta must be"), ({"margin": 1}, "margin must be"),
-        ({"units": np.array([0, 1])}, "units must be"), ({"batch_size": 0}, "batch_size must be"),
-    ):  # fmt: skip
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            probe.energy_budget(model, TEXTS, **options)
+    budget = lambda **options: lambda: probe.energy_budget(model, TEXTS, **options)
+    assert_refused(
+        (budget(beta=0.0), "beta must be"), (budget(beta=81.0), "beta must be"), (budget(margin=1), "margin must be"),
+        (budget(units=np.array([0, 1])), "units must be"), (budget(batch_size=0), "batch_size must be"),
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from clusterjax import FullMask, SinkMask, probe, transformer
 from clusterjax.probe.networks.network import _layer
 from tests.causal_cases import WORDS, Letters, causal_model
 from tests.helpers import as_a_user
-from tests.probe_cases import drawn, kinds, sizes_like
+from tests.probe_cases import assert_refused, drawn, kinds, sizes_like
 
 
 TEXTS = ["c", "defghijk", "lmn"]
@@ -233,6 +233,4 @@ def test_refused():
             )
         ),
     ]
-    for call, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=f"^{message}"):
-            call()
+    assert_refused(*((call, f"^{message}") for call, message in cases))

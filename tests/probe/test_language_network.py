@@ -12,8 +12,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax import probe, transformer
-from tests.helpers import as_a_user, normal
-from tests.probe_cases import kinds
+from tests.helpers import normal
+from tests.probe_cases import assert_refused, kinds
 from tests.transformer_cases import language_model
 
 
@@ -131,6 +131,4 @@ def test_refused(tmp_path):
         (lambda: probe.load("language-model", heads=2), "heads must be None for a language model"),
         (lambda: probe.load(tmp_path / "part"), "path must be of a language model, but it is of a FeedForward"),
     ]
-    for make, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            make()
+    assert_refused(*cases)

@@ -25,6 +25,7 @@ from tests.probe_cases import (
     MASK,
     SHARED,
     T5,
+    assert_refused,
     flax_tree,
     kinds,
     sizes_like,
@@ -143,11 +144,11 @@ def test_numbers_that_are_none(family, wrong):
 
 
 def test_sizes_that_do_not_fit():
-    make = lambda **options: sizes_like("llama", **(dict(
+    make = lambda **options: lambda: sizes_like("llama", **(dict(
         vocab_size=8, hidden_size=4, num_heads=2, num_shared=1, head_size=2, intermediate_size=4, num_layers=2
     ) | options))  # fmt: skip
-    make(window=3, sliding=(False, True))
-    for options, message in (
+    make(window=3, sliding=(False, True))()
+    cases = (
         ({"num_heads": 3, "num_shared": 2}, "num_shared must divide num_heads, 3, but it is 2"),
         ({"head_size": 3}, "head_size must be even, but it is 3"),
         ({"head_size": None, "hidden_size": 5}, "num_heads must divide the hidden size, 5, but it is 2"),
@@ -161,9 +162,8 @@ def test_sizes_that_do_not_fit():
         ({"num_layers": 2**21}, "num_layers must be at most 1048576"),
         ({"gated": 1}, "gated must be True or False, but it is 1"),
         ({"eps": "small"}, "eps must be a positive number, but it is 'small'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make(**options)
+    )
+    assert_refused(*((make(**options), message) for options, message in cases))
 
 
 @pytest.mark.parametrize("content", ("", "[1, 2]", '{"model_type": "albert"'), ids=("empty", "list", "truncated"))

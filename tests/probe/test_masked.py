@@ -73,47 +73,40 @@ def test_a_row_of_special_tokens_hides_none_and_costs_nothing(held):
     assert cost == 0 and more["accuracy"] == 0
 
 
+def assert_loss(found, scores, places, words, count):
+    """The cost and the accuracy are means over the hidden words, `count` of them, of a loop over their scores."""
+    costs, right = [], []
+    for row, place, word in zip(scores, np.asarray(places), np.asarray(words), strict=True):
+        for logits, hidden in zip(row[place], word, strict=True):
+            if hidden >= len(SPECIAL):
+                costs.append(math.log(math.fsum(math.exp(float(one)) for one in logits)) - float(logits[hidden]))
+                right.append(max(range(WORDS), key=lambda k, logits=logits: float(logits[k])) == hidden)
+    assert len(costs) == count
+    assert float(found[0]) == pytest.approx(sum(costs) / count, rel=1e-12)
+    assert float(found[1]["accuracy"]) == pytest.approx(sum(right) / count, rel=1e-12)
+
+
 def test_loss_is_the_mean_cross_entropy_of_what_was_hidden(held):
     few, key = IDS.copy(), jr.key(5)
     few[0, 3:] = 3
-    cost, more = loss_of(held, few, key)
-    seen, places, words = (np.asarray(x) for x in hidden(few, key))
+    seen, places, words = hidden(few, key)
     scores = np.asarray(jax.jit(lambda seen: held.network.logits(held.network(seen)))(seen))
-    costs, right = [], []
-    for row in range(len(places)):
-        for place, word in zip(places[row], words[row], strict=True):
-            if word < len(SPECIAL):
-                continue
-            logits = scores[row, place]
-            costs.append(math.log(sum(math.exp(float(one)) for one in logits)) - float(logits[word]))
-            right.append(max(range(WORDS), key=lambda k, logits=logits: float(logits[k])) == word)
-    assert len(costs) == 2 + 5 * 5
-    assert float(cost) == pytest.approx(sum(costs) / len(costs), rel=1e-12)
-    assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
+    assert_loss(loss_of(held, few, key), scores, places, words, 2 + 5 * 5)
 
 
 @pytest.mark.exhaustive
 def test_rows_in_pieces_are_pieces_at_their_positions(held):
     """For 16 tokens in pieces of 4, the cost equals that of four networks whose positions begin at 0, 4, 8 and 12."""
     key, pieces = jr.key(6), jnp.asarray(IDS.reshape(-1, 4), jnp.int32)
-    cost, more = jax.jit(lambda held, ids, key: MaskedLoss(WORDS, 0.3, None, 4)(held, ids, key))(held, IDS, key)
+    found = jax.jit(lambda held, ids, key: MaskedLoss(WORDS, 0.3, None, 4)(held, ids, key))(held, IDS, key)
     seen, places, words = hide(pieces, WORDS, 0.3, key)
-    logits = np.zeros((24, 4, WORDS))
+    scores = np.zeros((24, 4, WORDS))
     for begin in range(4):
         later = nnx.clone(held.network)
         table = later.positions.embedding
         table[...] = jnp.roll(table[...], -4 * begin, axis=0)
-        logits[begin::4] = later.logits(later(seen[begin::4]))
-    costs, right = [], []
-    for row in range(24):
-        for place, word in zip(np.asarray(places[row]), np.asarray(words[row]), strict=True):
-            if word >= len(SPECIAL):
-                scores = logits[row, place]
-                costs.append(math.log(np.exp(scores).sum()) - scores[word])
-                right.append(np.argmax(scores) == word)
-    assert len(costs) == 48
-    assert float(cost) == pytest.approx(sum(costs) / len(costs), rel=1e-12)
-    assert float(more["accuracy"]) == pytest.approx(sum(right) / len(right), rel=1e-12)
+        scores[begin::4] = later.logits(later(seen[begin::4]))
+    assert_loss(found, scores, places, words, 48)
 
 
 def test_guessing_by_frequency():

@@ -18,7 +18,7 @@ from clusterjax.probe.measures.neurons import unit_means
 from clusterjax.probe.networks.families import FAMILIES
 from tests.helpers import as_a_user
 from tests.probe.test_families import CASES, FIRST
-from tests.probe_cases import CONFIGS, kinds, tiny
+from tests.probe_cases import CONFIGS, assert_same, kinds, tiny
 from tests.transformer_cases import language_model
 
 
@@ -73,19 +73,6 @@ def batch(where, texts=range(3)):
     for row, text in enumerate(texts):
         ids[row, list(places[text])], mask[row, list(places[text])] = WORDS[text], True
     return probe.Encoded(ids, mask)
-
-
-def assert_same(found, expected):
-    ours, theirs = (
-        [np.asarray(leaf) for leaf in jtu.tree_leaves(tree) if leaf is not None] for tree in (found, expected)
-    )
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        if one.dtype.kind in "fciub":
-            size = np.nanmax(np.abs(other), initial=1) if other.dtype.kind != "b" else 1
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * size)
-        else:
-            assert one.tolist() == other.tolist()
 
 
 def of_words(array, mask, *axes):

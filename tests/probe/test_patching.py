@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from tests.helpers import as_a_user
-from tests.probe_cases import BERT, GPT2, IDS, LLAMA, MASK, tiny, tiny_tensors, write
+from tests.probe_cases import BERT, GPT2, IDS, LLAMA, MASK, assert_refused, tiny, tiny_tensors, write
 from tests.probe_twins import save_twin
 
 
@@ -235,6 +234,4 @@ def test_what_does_not_fit_is_refused(pair):
         (trace(3, tokens=[8]), "tokens must be an integer from -8 to 7"),
         (trace(3, spread=0.0), "spread must be"),
     )
-    for call, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            call()
+    assert_refused(*cases)

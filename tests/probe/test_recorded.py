@@ -8,14 +8,12 @@ import pytest
 import safetensors.numpy
 
 from clusterjax import probe
-from tests.helpers import as_a_user
 from tests.probe.test_families import CASES
-from tests.probe_cases import IDS, MASK, kinds, tiny
+from tests.probe_cases import IDS, assert_refused, assert_same, kinds, tiny
 
 
-TEXTS = probe.Encoded(IDS.astype(np.int32), MASK)
 # Each text has at least three words.
-TEXTS = probe.Encoded(TEXTS.token_ids, np.arange(8)[None] < np.array([8, 5, 3])[:, None])
+TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5, 3])[:, None])
 SEPARATORS = {"a": (int(IDS[0, 2]),)}
 MEASURES = {
     "similarity": lambda *given: probe.similarity_histograms(*given, bins=10),
@@ -25,14 +23,6 @@ MEASURES = {
     "places": lambda *given: probe.position_heads(*given, separators=SEPARATORS),
     "heads": lambda *given: probe.head_correlations(*given, clusters=1, replicates=3),
 }
-
-
-def numbers(result):
-    """All arrays of a result, by name."""
-    if isinstance(result, np.ndarray):
-        return {"": result}
-    items = result.items() if isinstance(result, dict) else getattr(result, "_asdict", dict)().items()
-    return {f"{name}.{inner}": array for name, part in items for inner, array in numbers(part).items()}
 
 
 @pytest.fixture(scope="module", params=kinds("gpt2", every=("gpt2", "bert")))
@@ -45,13 +35,6 @@ def pair(request):
     return model, hidden, np.where(pairs, trace.attention, 7.0)
 
 
-def assert_same(found, expected):
-    found, expected = numbers(found), numbers(expected)
-    assert found.keys() == expected.keys() and found
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
-
-
 @pytest.mark.exhaustive_cases("gpt2-heads", "gpt2-similarity without ids", "gpt2-similarity")
 @pytest.mark.parametrize("name", MEASURES)
 def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
@@ -62,8 +45,7 @@ def test_a_measure_of_arrays_is_that_of_the_network(pair, name):
     assert recorded.causal == model.network.sizes.causal
     assert_same(MEASURES[name](recorded), expected)
     rng = np.random.default_rng(0)
-    order = np.argsort(TEXTS.mask + rng.permuted(np.tile(np.linspace(0, 0.5, 8), (3, 1)), axis=1), axis=1)
-    # Words keep their order, at random places.
+    # Words keep their order, at places drawn at random.
     places = np.sort(np.where(TEXTS.mask, rng.permuted(np.tile(np.arange(8), (3, 1)), axis=1), 99), axis=1)
     moved = np.stack([np.r_[row[row < 99], np.setdiff1d(np.arange(8), row)] for row in places])
     order = np.argsort(moved, axis=1)
@@ -107,13 +89,12 @@ def test_windows_of_a_network(kind, name):
 def test_windows_are_checked(tmp_path):
     _, trace, _ = with_windows("llama")
     given, store = (trace.hidden, trace.attention, TEXTS.mask), tmp_path / "store.safetensors"
-    for window, message in (
-        (3, "window must be that of the attention, but layer 1 has a weight beyond 3"),
-        ([3, None], "window must be one number, or one for each of 3 layers, but there are 2"),
-        (0, "window must be"), ([3, 1.5, None], "window must be"), ("3", "window must be"),
-    ):  # fmt: skip
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            probe.from_arrays(*given, window=window)
+    windows = lambda window: lambda: probe.from_arrays(*given, window=window)
+    assert_refused(
+        (windows(3), "window must be that of the attention, but layer 1 has a weight beyond 3"),
+        (windows([3, None]), "window must be one number, or one for each of 3 layers, but there are 2"),
+        (windows(0), "window must be"), (windows([3, 1.5, None]), "window must be"), (windows("3"), "window must be"),
+    )  # fmt: skip
     probe.attention_sinks(probe.from_arrays(*given), store=store)
     with pytest.raises(ValueError, match="store must"):
         probe.attention_sinks(probe.from_arrays(*given, window=[3, None, 3]), store=store)
@@ -121,18 +102,16 @@ def test_windows_are_checked(tmp_path):
 
 def test_a_file_and_tensors_of_pytorch(pair, tmp_path):
     model, hidden, attention = pair
-    found = numbers(probe.first_token(model, TEXTS))
-    hidden = np.nan_to_num(hidden)
+    found, hidden = probe.first_token(model, TEXTS), np.nan_to_num(hidden)
     file = tmp_path / "trace.safetensors"
     file.write_bytes(safetensors.numpy.save({"hidden": hidden, "attention": attention, "mask": TEXTS.mask}))
-    assert_same(probe.first_token(probe.from_arrays(file)), probe.first_token(model, TEXTS))
+    assert_same(probe.first_token(probe.from_arrays(file)), found)
     torch = pytest.importorskip("torch")
     tensors = (torch.tensor(part) for part in (hidden, attention, TEXTS.mask))
-    assert_same(probe.first_token(probe.from_arrays(*tensors)), probe.first_token(model, TEXTS))
+    assert_same(probe.first_token(probe.from_arrays(*tensors)), found)
     half = probe.from_arrays(torch.tensor(hidden).bfloat16(), mask=TEXTS.mask)
-    assert half.hidden.dtype == np.float32 and found
-    near = numbers(probe.first_token(half))
-    np.testing.assert_allclose(near["cosine.mean."], found["cosine.mean."], atol=0.02)
+    assert half.hidden.dtype == np.float32
+    np.testing.assert_allclose(probe.first_token(half).cosine.mean, found.cosine.mean, atol=0.02)
 
 
 def test_a_store_resumes_and_belongs_to_its_arrays(pair, tmp_path):
@@ -168,9 +147,7 @@ def test_what_does_not_fit_is_refused(pair, tmp_path):
         (lambda: probe.first_token(whole, length=4), "length must be None for recorded arrays"),
         (lambda: probe.first_token(tiny("gpt2")), "texts must be"),
     )
-    for call, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            call()
+    assert_refused(*cases)
 
 
 def test_a_causal_trace_that_looks_ahead():

@@ -12,7 +12,7 @@ from flax import nnx
 from clusterjax import probe
 from clusterjax.probe.measures.survey import _measure
 from tests.helpers import CountTraces, as_a_user
-from tests.probe_cases import IDS, MASK, SHARED, TYPES, kinds, tensors_of, tiny, write
+from tests.probe_cases import IDS, MASK, SHARED, TYPES, assert_refused, kinds, tensors_of, tiny, write
 
 
 @pytest.fixture(scope="module", params=kinds("shared albert", every=("shared albert", "t5")))
@@ -106,40 +106,30 @@ def test_memory_is_that_of_one_layer(tmp_path):
 
 
 def test_bad_measures_and_batches(model):
-    level = lambda hidden, mask: hidden[:, 0, 0]
-    with as_a_user():
-        with pytest.raises(ValueError, match=r"measure must be a Measure, but it is the function"):
-            probe.stream(model, IDS, MASK, level)
-        needs = lambda *arrays: {"top": np.tanh(arrays[0][:, 0, 0])}
-        for name in ("level", "layer"):
-            measure = probe.Measure(**{name: needs})
-            for run in (
-                probe.stream,
-                lambda model, ids, mask, measure: probe.survey(model, probe.Encoded(ids, mask), measure),
-            ):
-                with pytest.raises(ValueError, match=f"{name} must be a function of hidden.* that jax can trace"):
-                    run(model, IDS, MASK, measure)
-        for ids, message in (
-            ([], r"of shape \(batch, n\), a text a row, but its shape is \(0,\)"),
-            (np.zeros((0, 4), int), r"but its shape is \(0, 4\)"),
-            (np.zeros((2, 0), int), r"but its shape is \(2, 0\)"),
-            (IDS[0], r"but its shape is \(8,\); pass the token_ids that encode returns"),
-            (IDS * 1.0, "token_ids must be an array of integers .*, but its dtype is float64"),
-            ([[1, 2], [3]], "token_ids must be an array of integers"),
-            (np.where(IDS == IDS[1, 2], 30, IDS), "from 0 to 29, the words of the vocabulary, but that of text"),
-            (IDS - 40, "from 0 to 29, the words of the vocabulary, but that of text 0, token 0 is -"),
-            (IDS.astype(np.int64) + 2**32, "from 0 to 29, the words of the vocabulary"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                probe.trace(model, ids)
-        for mask, message in (
-            (MASK[:2], r"shape of token_ids, \(3, 8\), but it is \(2, 8\)"),
-            (MASK[0], r"but it is \(8,\)"),
-            (MASK * 0.5, "holds other numbers"),
-            (MASK & (np.arange(3) != 1)[:, None], "but text 1 is all padding"),
-        ):
-            with pytest.raises(ValueError, match=f"mask must .*{message}"):
-                probe.trace(model, IDS, mask)
+    needs = lambda *arrays: {"top": np.tanh(arrays[0][:, 0, 0])}
+    traced = "must be a function of hidden.* that jax can trace"
+    surveyed = lambda measure: lambda: probe.survey(model, probe.Encoded(IDS, MASK), measure)
+    streamed = lambda measure: lambda: probe.stream(model, IDS, MASK, measure)
+    batch = lambda ids: lambda: probe.trace(model, ids)
+    masked = lambda mask: lambda: probe.trace(model, IDS, mask)
+    assert_refused(
+        (streamed(lambda hidden, mask: hidden[:, 0, 0]), "measure must be a Measure, but it is the function"),
+        *((run(probe.Measure(level=needs)), f"level {traced}") for run in (streamed, surveyed)),
+        *((run(probe.Measure(layer=needs)), f"layer {traced}") for run in (streamed, surveyed)),
+        (batch([]), r"of shape \(batch, n\), a text a row, but its shape is \(0,\)"),
+        (batch(np.zeros((0, 4), int)), r"but its shape is \(0, 4\)"),
+        (batch(np.zeros((2, 0), int)), r"but its shape is \(2, 0\)"),
+        (batch(IDS[0]), r"but its shape is \(8,\); pass the token_ids that encode returns"),
+        (batch(IDS * 1.0), "token_ids must be an array of integers .*, but its dtype is float64"),
+        (batch([[1, 2], [3]]), "token_ids must be an array of integers"),
+        (batch(np.where(IDS == IDS[1, 2], 30, IDS)), "from 0 to 29, the words of the vocabulary, but that of text"),
+        (batch(IDS - 40), "from 0 to 29, the words of the vocabulary, but that of text 0, token 0 is -"),
+        (batch(IDS.astype(np.int64) + 2**32), "from 0 to 29, the words of the vocabulary"),
+        (masked(MASK[:2]), r"mask must .*shape of token_ids, \(3, 8\), but it is \(2, 8\)"),
+        (masked(MASK[0]), r"mask must .*but it is \(8,\)"),
+        (masked(MASK * 0.5), "mask must .*holds other numbers"),
+        (masked(MASK & (np.arange(3) != 1)[:, None]), "mask must .*but text 1 is all padding"),
+    )
 
 
 def test_bad_token_types(model):

@@ -6,7 +6,7 @@ import pytest
 import clusterjax.transformer as transformer
 from clusterjax import probe
 from tests.helpers import as_a_user
-from tests.probe_cases import IDS, MASK, kinds, tiny
+from tests.probe_cases import IDS, MASK, assert_refused, kinds, tiny
 
 
 LEFT = np.flip(MASK, axis=1)
@@ -134,14 +134,12 @@ def test_what_an_edit_changes_is_a_part_of_its_own(kind, place):
 
 def test_what_does_not_fit_is_refused():
     model = tiny("gpt2")
-    for call, message in (
+    assert_refused(
         (lambda: probe.logit_lens(model, IDS, words=[30]), "words must be"),
         (lambda: probe.logit_lens(3, IDS), "model must be a Model"),
         (lambda: probe.residual_stream(model, IDS[0]), "token_ids must be"),
         (lambda: probe.residual_stream(model, IDS, MASK[:2]), "mask must be of the shape"),
-    ):
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            call()
+    )
 
 
 def test_memories_are_those_of_the_texts():

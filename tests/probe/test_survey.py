@@ -13,8 +13,8 @@ from flax import nnx
 
 from clusterjax import probe
 from clusterjax.probe.measures.survey import Tally
-from tests.helpers import CountTraces, as_a_user, normal
-from tests.probe_cases import SHARED, many_texts, tensors_of, tiny, write
+from tests.helpers import CountTraces, normal
+from tests.probe_cases import SHARED, assert_refused, many_texts, tensors_of, tiny, write
 from tests.reference import probes as reference
 
 
@@ -154,21 +154,20 @@ def test_a_store_of_another_run_is_refused(model, tmp_path):
         model, texts, MEASURE, settings={"near": near}, store=store, batch_size=size
     )
     run()
-    with pytest.raises(ValueError, match=r"store must be of this run with near = 0.6, but .* with near = 0.5; remove"):
-        run(near=0.6)
-    with pytest.raises(ValueError, match="with batch_size = 4, but"):
-        run(size=4)
-    with pytest.raises(ValueError, match="of this run with texts = "):
-        run(texts=probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask))
     other = probe.load(write(tmp_path / "other", SHARED, tensors_of(SHARED, seed=1)), dtype=jnp.float64)
-    with pytest.raises(ValueError, match="of this run with model = "):
-        run(model=other)
+    assert_refused(
+        (lambda: run(near=0.6), r"store must be of this run with near = 0.6, but .* with near = 0.5; remove"),
+        (lambda: run(size=4), "with batch_size = 4, but"),
+        (lambda: run(texts=probe.Encoded(TEXTS.token_ids[::-1], TEXTS.mask)), "of this run with texts = "),
+        (lambda: run(model=other), "of this run with model = "),
+    )
     store.write_bytes(b"no such file")
-    with pytest.raises(ValueError, match="store must be a file of this library, but .* cannot be read"):
-        run()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ValueError, match="store must be a file that can be written"):
-        probe.survey(model, TEXTS, MEASURE, store=tmp_path / "file" / "run.safetensors")
+    below_a_file = lambda: probe.survey(model, TEXTS, MEASURE, store=tmp_path / "file" / "run.safetensors")
+    assert_refused(
+        (run, "store must be a file of this library, but .* cannot be read"),
+        (below_a_file, "store must be a file that can be written"),
+    )
 
 
 def test_a_store_of_other_statistics_is_refused(model, tmp_path):
@@ -178,14 +177,13 @@ def test_a_store_of_other_statistics_is_refused(model, tmp_path):
         model, TEXTS, measure, keep=keep, resample=resample, replicates=counts, store=store, batch_size=4
     )
     run()
-    with pytest.raises(ValueError, match=r"with keep = \['mean', 'words'\], but .* with keep = \['words'\]; remove"):
-        run(keep=("words", "mean"))
-    with pytest.raises(ValueError, match=r"with resample = \['mean'\], but .* with resample = \['first'\]; remove"):
-        run(resample=("mean",))
-    with pytest.raises(ValueError, match=r"with resample = .*, statistics = \['levels.mean', 'levels.words'\], but"):
-        run(measure=probe.Measure(level), resample=("mean",))
-    with pytest.raises(ValueError, match=r"resample must name statistics of the measure, but 'first' is none of"):
-        run(measure=probe.Measure(level))
+    levels = probe.Measure(level)
+    assert_refused(
+        (lambda: run(keep=("words", "mean")), r"with keep = \['mean', 'words'\], but .* with keep = \['words'\]; "),
+        (lambda: run(resample=("mean",)), r"with resample = \['mean'\], but .* with resample = \['first'\]; remove"),
+        (lambda: run(levels, resample=("mean",)), r"with .*, statistics = \['levels.mean', 'levels.words'\], but"),
+        (lambda: run(levels), "resample must name statistics of the measure, but 'first' is none of"),
+    )
     for_each_batch = lambda ids, mask: probe.Measure(level, layer)
     np.testing.assert_array_equal(run(for_each_batch).resampled["first"], run().resampled["first"])
 
@@ -210,25 +208,19 @@ def test_states_that_are_not_finite(model, tmp_path):
 
 
 def test_bad_texts(model):
-    with as_a_user():
-        with pytest.raises(ValueError, match="texts must be a sequence of texts, at least 1, but it holds 0"):
-            probe.survey(model, [], MEASURE)
-        with pytest.raises(ValueError, match="must have a tokenizer"):
-            probe.survey(model, ["a b"], MEASURE)
-        with pytest.raises(ValueError, match="texts must have at least two tokens each, but text 1 has one"):
-            probe.survey(
-                model, probe.Encoded(TEXTS.token_ids, np.arange(12) < np.array([[3], [1]] + [[2]] * 5)), MEASURE
-            )
-        with pytest.raises(ValueError, match="batch_size must be a positive integer, but it is 0"):
-            probe.survey(model, TEXTS, MEASURE, batch_size=0)
-        with pytest.raises(ValueError, match="replicates must be an integer from 1 to 2147483647, but it is 0"):
-            probe.bootstrap_counts(jr.key(0), 0, 3)
+    measured = lambda texts, **options: lambda: probe.survey(model, texts, MEASURE, **options)
+    of_one = probe.Encoded(TEXTS.token_ids, np.arange(12) < np.array([[3], [1]] + [[2]] * 5))
+    beyond = "length must be an integer from 2 to 16, but it is"
+    assert_refused(
+        (measured([]), "texts must be a sequence of texts, at least 1, but it holds 0"),
+        (measured(["a b"]), "must have a tokenizer"),
+        (measured(of_one), "texts must have at least two tokens each, but text 1 has one"),
+        (measured(TEXTS, batch_size=0), "batch_size must be a positive integer, but it is 0"),
+        (lambda: probe.bootstrap_counts(jr.key(0), 0, 3), "replicates must be an integer from 1 to 2147483647, but"),
+        *((measured(TEXTS, length=length), beyond) for length in (-3, 0, 1, 17, 2.5, True)),
+    )
     with pytest.warns(UserWarning, match="2 of 2 texts are longer than 16 tokens"):
         long = probe.Encoded(np.tile(TEXTS.token_ids[:2], (1, 2)), np.ones((2, 24), bool))
         assert probe.survey(model, long, MEASURE).levels["words"].mean[0] == 16
-    with as_a_user():
-        for length in (-3, 0, 1, 17, 2.5, True):
-            with pytest.raises(ValueError, match="length must be an integer from 2 to 16, but it is"):
-                probe.survey(model, TEXTS, MEASURE, length=length)
     cut = probe.survey(model, TEXTS, MEASURE, length=2)
     assert cut.levels["words"].mean[0] == 2 and cut.levels["words"].spread[0] == 0

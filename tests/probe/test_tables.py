@@ -5,8 +5,7 @@ import pytest
 
 import clusterjax.probe.measures.table as table
 from clusterjax import probe
-from tests.helpers import as_a_user
-from tests.probe_cases import IDS, MASK, tiny
+from tests.probe_cases import IDS, MASK, assert_refused, tiny
 
 
 TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5, 3])[:, None])
@@ -134,13 +133,11 @@ def test_files_that_are_none(every, tmp_path):
     damaged[-1] ^= 1
     (tmp_path / "damaged").write_bytes(damaged)
     (tmp_path / "foreign").write_text("notes")
-    for call, message in (
+    assert_refused(
         (lambda: probe.Similarity.load(file), "path must be a result of Similarity, but '.*' is of FirstToken"),
         (lambda: probe.FirstToken.load(tmp_path / "damaged"), "path must be as it was written, but .* is damaged"),
         (lambda: probe.FirstToken.load(tmp_path / "nowhere"), "path must be a result of this library, but"),
         (lambda: first.save(tmp_path / "foreign"), "path must"),
         (lambda: first.save(3), "path must be"),
-    ):
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            call()
+    )
     assert (tmp_path / "foreign").read_text() == "notes"

@@ -10,7 +10,7 @@ import clusterjax as cjx
 from clusterjax import probe, transformer
 from clusterjax.probe.measures.survey import _measure
 from tests.helpers import as_a_user
-from tests.probe_cases import IDS, MASK, kinds, tiny
+from tests.probe_cases import IDS, MASK, assert_refused, kinds, tiny
 
 
 # `make exhaustive` runs the kinds that differ little from one of these.
@@ -211,9 +211,7 @@ def test_fields_that_are_refused(model):
     ]
     if model.network.blocks()[0].post_norm:
         cases.append((lambda: transformer.as_field(model, 0), "space must be given"))
-    for make, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            make()
+    assert_refused(*cases)
 
 
 @pytest.mark.exhaustive_cases("gpt2")
@@ -283,9 +281,7 @@ def test_refused(model):
         (lambda: transformer.residual_stream(3, jnp.arange(3)), "model must be a LanguageModel or a Transformer"),
         (lambda: transformer.key_value_memory(model, IDS, layer=9), "layer must be"),
     ]
-    for make, message in cases:
-        with as_a_user(), pytest.raises(ValueError, match=message):
-            make()
+    assert_refused(*cases)
 
 
 @pytest.mark.exhaustive_cases("gpt2")

@@ -23,7 +23,7 @@ import jax.tree_util as jtu
 import numpy as np
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..._base.checks import refusal
 from ..networks.block import Gains
@@ -89,14 +89,8 @@ class Jobs(NamedTuple):
     neuron: np.ndarray | None = None
 
 
-def prepare(model: Model, token_ids: np.ndarray, lengths: np.ndarray) -> Prepared:
-    """Run the texts through the whole network.
-
-    **Arguments:**
-
-    - `model`: A causal network.
-    - `token_ids`: (texts, n), padded on the right.
-    - `lengths`: (texts,), the number of tokens of each text.
+def prepare(model: Model, token_ids: Int[np.ndarray, "texts n"], lengths: Int[np.ndarray, " texts"]) -> Prepared:
+    """Run texts, padded on the right, with these numbers of tokens, through the whole network.
 
     **Raises:**
 
@@ -120,28 +114,13 @@ def answers_without(
     ready: Prepared,
     layer: int,
     jobs: Jobs,
-    answers: np.ndarray,
+    answers: Int[np.ndarray, "texts words"],
     say: Callable[[], None] = lambda: None,
     *,
     best: bool = False,
-) -> np.ndarray:
-    """The log probabilities of given words at the last position under each of several knock-outs of one layer.
-
-    **Arguments:**
-
-    - `ready`: The result of `prepare`.
-    - `layer`: The layer, from 0.
-    - `jobs`: The knock-outs.
-    - `answers`: (texts, words), the ids of the requested words of each text.
-
-    **Other arguments:**
-
-    - `best`: If True, a last column contains the log probability of the most probable word.
-
-    **Returns:**
-
-    (jobs, words), or (jobs, words + 1) with `best`.
-    """
+) -> Float[np.ndarray, "jobs columns"]:
+    """The log probabilities of given words of each text at the last position under several knock-outs of one layer,
+    counted from 0; with `best` a last column contains the log probability of the most probable word."""
     n = ready.clean.levels.shape[2]
     widths = np.array([_width(int(tokens), n) for tokens in ready.lengths[jobs.text] - jobs.start])
     log_probs = np.full((len(jobs.text), answers.shape[1] + 1), np.nan)

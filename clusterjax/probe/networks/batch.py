@@ -257,12 +257,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
 def read_ids(path: Path, words: int) -> list[np.ndarray]:
-    """The texts of a file, each a vector of ids, int32.
-
-    **Arguments:**
-
-    - `path`: The file; its name may end in `.gz`.
-    - `words`: The number of words of the network.
+    """The texts of a file, whose name may end in `.gz`, each a vector of ids, int32, below the number of `words`.
 
     **Raises:**
 

@@ -112,12 +112,7 @@ def wrong(file: Path, rule: str, found: str, remedy: str = "name another file") 
 
 
 def read_header(data: bytes | mmap, sizes: dict[int, tuple[str, int, int]]) -> Header:
-    """The header of a file in memory.
-
-    **Arguments:**
-
-    - `data`: The whole file.
-    - `sizes`: The types of ggml by number: name, numbers per block, bytes per block.
+    """The header of a whole file; `sizes` has the types of ggml by number: name, numbers and bytes per block.
 
     **Raises:**
 

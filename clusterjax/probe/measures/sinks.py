@@ -141,8 +141,9 @@ def attention_sinks(
         say=say,
     )
     # The last axis of each array is the target; an `Average` is a tuple of arrays, a number and possibly None.
+    pick: Any = lambda part, k: part[..., k] if isinstance(part, np.ndarray) else part
     split = lambda name: {
-        target: Average(*(_pick(part, k) for part in surveyed.layers[name]))
+        target: Average(*(pick(part, k) for part in surveyed.layers[name]))
         for k, target in enumerate(["first", *special])
     }
     return AttentionSinks(split("mass"), split("excess"), split("causal"))
@@ -263,10 +264,6 @@ def _special(model: Model | Recorded, data: Encoded) -> dict[str, int]:
     known = {"[CLS]": model.tokenizer.cls_token_id, "[SEP]": model.tokenizer.sep_token_id}
     everywhere = lambda token: bool(np.all(np.any((data.token_ids == token) & data.mask, axis=1)))
     return {name: int(token) for name, token in known.items() if token is not None and everywhere(token)}
-
-
-def _pick(part: Any, k: int) -> Any:
-    return part[..., k] if isinstance(part, np.ndarray) else part
 
 
 def special_ids(model: Model) -> tuple[int, ...]:
@@ -442,18 +439,8 @@ def first_token(
     return FirstToken(**levels)
 
 
-class _OfFirst(eqx.Module):
-    """The statistics of one level, one row per text."""
-
-    def __call__(self, hidden: Float[Array, "batch n d"], mask: Bool[Array, "batch n"]) -> dict[str, Array]:
-        return jax.vmap(_of_text)(hidden, mask)
-
-
-# A single instance, so that each call finds the program that the first call compiled.
-OF_FIRST = _OfFirst()
-
-
 def _of_text(x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array]:
+    """The statistics of one level of one text."""
     first = word & (jnp.cumsum(word) == 1)
     others = word & ~first
     lengths = jnp.linalg.norm(x, axis=1)
@@ -471,3 +458,7 @@ def _of_text(x: Float[Array, "n d"], word: Bool[Array, " n"]) -> dict[str, Array
         "length_of_others": median,
         "ratio": length / median,
     }
+
+
+# A single function, so that each call of `first_token` finds the program that the first call compiled.
+OF_FIRST = jax.vmap(_of_text)

@@ -56,6 +56,7 @@ GPT2 = {
 
 IDS = np.random.default_rng(3).integers(1, 30, (3, 8))
 MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
+WORDS = np.arange(8)[None, :] < np.array([8, 5, 3])[:, None]  # at least three words in each text
 
 
 def many_texts(texts, n, seed=7):

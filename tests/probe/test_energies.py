@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from clusterjax import probe
-from tests.probe_cases import IDS, assert_refused, kinds, tiny
+from tests.probe_cases import IDS, WORDS, assert_refused, kinds, tiny
 
 
-MASK = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
-TEXTS = probe.Encoded(IDS.astype(np.int32), MASK)
+TEXTS = probe.Encoded(IDS.astype(np.int32), WORDS)
 
 
 def energy(x, beta):
@@ -29,7 +28,7 @@ def test_parts_add_up_to_the_changes_between_levels(kind):
     model, beta = tiny(kind), 1.5
     found = probe.energy_budget(model, TEXTS, beta=beta, margin=True, batch_size=2)
     hidden = np.asarray(probe.trace(model, *TEXTS).hidden)
-    expected = [[energy(level[words], beta) for level in levels] for levels, words in zip(hidden, MASK, strict=True)]
+    expected = [[energy(level[words], beta) for level in levels] for levels, words in zip(hidden, WORDS, strict=True)]
     np.testing.assert_allclose(found.energy.values, expected, rtol=1e-12)
     np.testing.assert_allclose(found.change.values, np.diff(expected, axis=1), rtol=0, atol=1e-12)
     parts = found.attention.values + found.feed_forward.values + found.norm.values + found.remainder.values
@@ -40,7 +39,7 @@ def test_parts_add_up_to_the_changes_between_levels(kind):
         np.asarray(probe.activations(model, *TEXTS, place=place)) for place in ("stream", "attention", "feed_forward")
     )
     post = model.network.blocks()[0].post_norm
-    for text, words in enumerate(MASK):
+    for text, words in enumerate(WORDS):
         for layer in range(model.num_layers):
             x = streams[text, layer][words]
             with_heads = x + updates[text, layer][words]

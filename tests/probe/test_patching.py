@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clusterjax import probe, transformer
-from tests.probe_cases import BERT, GPT2, IDS, LLAMA, MASK, assert_refused, tiny, tiny_tensors, write
+from tests.probe_cases import BERT, GPT2, IDS, LLAMA, MASK, WORDS, assert_refused, tiny, tiny_tensors, write
 from tests.probe_twins import save_twin
 
 
@@ -103,8 +103,7 @@ def test_several_edits_and_the_names_of_places(pair):
     for part in ("attention", "feed_forward"):
         silent = probe.without(model, part, layer=1, token=[0, 2])
         zero = probe.patch(model, probe.Edit(part, layer=1, token=[0, 2]))
-        mask = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
-        one, other = (probe.trace(network, IDS, mask).hidden for network in (silent, zero))
+        one, other = (probe.trace(network, IDS, WORDS).hidden for network in (silent, zero))
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 

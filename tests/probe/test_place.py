@@ -15,6 +15,7 @@ from tests.probe_cases import (
     CONFIGS,
     GPT2,
     IDS,
+    WORDS,
     assert_refused,
     assert_same,
     kinds,
@@ -25,7 +26,6 @@ from tests.probe_cases import (
 )
 
 
-WORDS = np.arange(8)[None] < np.array([8, 5, 3])[:, None]
 TEXTS = probe.Encoded(IDS.astype(np.int32), WORDS)
 FIELDS = ("beta", "eigenvalue", "rotation", "layer_beta", "layer_eigenvalue", "layer_rotation", "radius")
 # Words keep their order; padding is placed between and before words.

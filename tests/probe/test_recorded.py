@@ -9,11 +9,10 @@ import safetensors.numpy
 
 from clusterjax import probe
 from tests.probe.test_families import CASES
-from tests.probe_cases import IDS, assert_refused, assert_same, kinds, tiny
+from tests.probe_cases import IDS, WORDS, assert_refused, assert_same, kinds, tiny
 
 
-# Each text has at least three words.
-TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5, 3])[:, None])
+TEXTS = probe.Encoded(IDS.astype(np.int32), WORDS)
 SEPARATORS = {"a": (int(IDS[0, 2]),)}
 MEASURES = {
     "similarity": lambda *given: probe.similarity_histograms(*given, bins=10),

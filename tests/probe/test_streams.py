@@ -75,28 +75,28 @@ def test_parts_add_up_where_updates_are_normed_and_parts_run_side_by_side(family
     model = probe.from_config(config, jr.key(1), dtype="float64")
     silent = probe.without(model, "attention", layer=1, head=2)
     for network in (model, silent, probe.without(model, "attention", layer=2, token=1)):
-        found, trace = probe.residual_stream(network, IDS, MASK), probe.trace(network, IDS, MASK)
-        levels = np.asarray(found.stream)[:, ::2]
-        np.testing.assert_allclose(levels[:, :-1], np.asarray(trace.hidden)[:, :-1], rtol=0, atol=1e-10)
-        np.testing.assert_allclose(found.total, found.stream[:, -1], rtol=0, atol=1e-9)
-        of_heads = np.where(MASK[:, None, None], found.shares()["heads"], 0)
-        np.testing.assert_allclose(np.asarray(found.share).sum(-1), of_heads, rtol=0, atol=1e-9)
-        assert found.edits is None
+        assert check_parts(network).edits is None
     assert not np.asarray(probe.residual_stream(silent, IDS, MASK).heads)[:, 1, 2].any()
     for edits in EDITS.values():
         check_patched(model, edits)
 
 
-def check_patched(model, edits):
-    """The levels equal the trace, and the parts, which include the change by the edits, sum to the stream."""
-    patched, left = probe.patch(model, edits), np.flip(MASK, axis=1)
-    found, trace = probe.residual_stream(patched, IDS, MASK), probe.trace(patched, IDS, MASK)
+def check_parts(model):
+    """The levels of the stream equal the trace, and contributions and shares of heads sum to the stream."""
+    found, trace = probe.residual_stream(model, IDS, MASK), probe.trace(model, IDS, MASK)
     levels = np.asarray(found.stream)[:, ::2]
     last = levels.shape[1] if model.network.norm is None else -1
-    np.testing.assert_allclose(levels[:, :last], np.asarray(trace.hidden)[:, :last], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(levels[:, :last], np.asarray(trace.hidden)[:, :last], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.total, levels[:, -1], rtol=0, atol=1e-9)
     of_heads = np.where(MASK[:, None, None], found.shares()["heads"], 0)
     np.testing.assert_allclose(np.asarray(found.share).sum(-1), of_heads, rtol=0, atol=1e-9)
+    return found
+
+
+def check_patched(model, edits):
+    """The parts add up, with what the edits change as one of them."""
+    patched, left = probe.patch(model, edits), np.flip(MASK, axis=1)
+    found = check_parts(patched)
     of_all = sum(np.asarray(part).reshape(len(IDS), -1, IDS.shape[1]).sum(1) for part in found.shares().values())
     np.testing.assert_allclose(of_all[MASK], 1, rtol=0, atol=1e-9)
     assert np.abs(np.asarray(found.edits)[MASK]).max() > 1e-2 and not np.asarray(found.edits)[~MASK].any()

@@ -5,10 +5,10 @@ import pytest
 
 import clusterjax.probe.measures.table as table
 from clusterjax import probe
-from tests.probe_cases import IDS, MASK, assert_refused, tiny
+from tests.probe_cases import IDS, MASK, WORDS, assert_refused, tiny
 
 
-TEXTS = probe.Encoded(IDS.astype(np.int32), np.arange(8)[None] < np.array([8, 5, 3])[:, None])
+TEXTS = probe.Encoded(IDS.astype(np.int32), WORDS)
 
 
 NAMES = (

@@ -21,26 +21,26 @@ IDS = np.random.default_rng(3).integers(0, 11, (3, 8))
 MASK = np.arange(8)[None, :] < np.array([8, 5, 2])[:, None]
 
 
-def _model(positions=16, **options):
+def small_model(positions=16, **options):
     return language_model(26, 8, 2, 12, 3, positions=positions, dtype=jnp.float64, **options)
 
 
-def _relative(values):
+def relative_positions(values):
     vectors = 0.5 * np.random.default_rng(2).normal(size=(2, 5, 4))
     return transformer.RelativePositions(*(jnp.asarray(part, float) for part in vectors[: 1 + values]))
 
 
 CASES = {
-    "as GPT-2": lambda: _model(),
-    "post-norm": lambda: _model(residual=transformer.PostNorm()),
-    "no norm": lambda: _model(residual=transformer.NoNorm()),
-    "no biases": lambda: _model(bias=False, tied=False),
-    "sinusoidal": lambda: _model(positions=transformer.SinusoidalPositions(8, 30.0)),
-    "relative": lambda: _model(positions=None, relative=_relative(False)),
-    "relative values": lambda: _model(positions=None, relative=_relative(True)),
-    "rotary": lambda: _model(positions=None, relative=transformer.RotaryPositions(4, 30.0)),
-    "shared": lambda: _model(shared=True),
-    "not causal": lambda: _model(causal=False, activation=jax.nn.relu),
+    "as GPT-2": lambda: small_model(),
+    "post-norm": lambda: small_model(residual=transformer.PostNorm()),
+    "no norm": lambda: small_model(residual=transformer.NoNorm()),
+    "no biases": lambda: small_model(bias=False, tied=False),
+    "sinusoidal": lambda: small_model(positions=transformer.SinusoidalPositions(8, 30.0)),
+    "relative": lambda: small_model(positions=None, relative=relative_positions(False)),
+    "relative values": lambda: small_model(positions=None, relative=relative_positions(True)),
+    "rotary": lambda: small_model(positions=None, relative=transformer.RotaryPositions(4, 30.0)),
+    "shared": lambda: small_model(shared=True),
+    "not causal": lambda: small_model(causal=False, activation=jax.nn.relu),
 }
 
 
@@ -109,7 +109,7 @@ def test_fields_agree(pair):
 @pytest.mark.exhaustive
 def test_folder(tmp_path):
     """`load` reads a model that `save` wrote, including its depth."""
-    model = _model()
+    model = small_model()
     transformer.save(model, tmp_path / "model")
     loaded = probe.load(tmp_path / "model", dtype=jnp.float64)
     np.testing.assert_array_equal(
@@ -124,7 +124,7 @@ def test_folder(tmp_path):
 
 def test_refused(tmp_path):
     transformer.save(transformer.FeedForward.random(jr.key(0), 4, 8), tmp_path / "part")
-    other = dataclasses.replace(_model(), stream_dtype=jnp.bfloat16)
+    other = dataclasses.replace(small_model(), stream_dtype=jnp.bfloat16)
     cases = [
         (lambda: probe.from_language_model(3), "model must be a LanguageModel"),
         (lambda: probe.from_language_model(other), "compute in the dtype of its parameters"),

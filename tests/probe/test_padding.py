@@ -18,20 +18,15 @@ from clusterjax.probe.measures.neurons import unit_means
 from clusterjax.probe.networks.families import FAMILIES
 from tests.helpers import as_a_user
 from tests.probe.test_families import CASES, FIRST
+from tests.probe.test_language_network import relative_positions, small_model
 from tests.probe_cases import CONFIGS, assert_same, kinds, tiny
-from tests.transformer_cases import language_model
 
 
 OWN = {
     "learned": {"positions": 16},
     "sinusoidal": {"positions": transformer.SinusoidalPositions(8, 30.0)},
     "rotary": {"positions": None, "relative": transformer.RotaryPositions(4, 30.0)},
-    "relative": {
-        "positions": None,
-        "relative": transformer.RelativePositions(
-            *(jnp.asarray(part, float) for part in 0.5 * np.random.default_rng(2).normal(size=(2, 5, 4)))
-        ),
-    },
+    "relative": {"positions": None, "relative": relative_positions(True)},
 }
 # These masks depend on places: the numbers stay the same only if padding does not count as a place.
 MASKED = {
@@ -52,14 +47,10 @@ PLACES = {
 }
 
 
-def own_model(options):
-    return language_model(26, 8, 2, 12, 3, dtype=jnp.float64, **options)
-
-
 @functools.cache
 def load(kind):
     if kind in OWN:
-        return probe.from_language_model(own_model(OWN[kind]))
+        return probe.from_language_model(small_model(**OWN[kind]))
     if kind in MASKED:
         base, mask = MASKED[kind]
         return probe.with_mask(tiny(base), mask)
@@ -278,7 +269,7 @@ AXES = {
 @pytest.mark.parametrize("kind", kinds("relative", every=OWN))
 def test_modules_of_transformer(kind):
     """A `LanguageModel`, its stack, its blocks and their attention ignore padding, called directly and traced."""
-    model = own_model(OWN[kind])
+    model = small_model(**OWN[kind])
     words = jnp.asarray(WORDS[0])
     x = model.embed(words)
     block = model.stack.block(0)
@@ -309,7 +300,7 @@ def test_modules_of_transformer(kind):
 @pytest.mark.exhaustive
 def test_a_profile_of_a_language_model():
     """Texts with padding on the left or with holes have the same profile as texts with padding on the right."""
-    model = own_model(OWN["learned"])
+    model = small_model(**OWN["learned"])
     expected = transformer.depth_profile(model, *batch("right"))
     for where in PLACES:
         assert_same(tuple(transformer.depth_profile(model, *batch(where))), tuple(expected))

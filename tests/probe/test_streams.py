@@ -94,7 +94,7 @@ def check_parts(model):
 
 
 def check_patched(model, edits):
-    """The parts add up, with what the edits change as one of them."""
+    """The parts, which include the change by the edits, sum to the stream, for padding on either side."""
     patched, left = probe.patch(model, edits), np.flip(MASK, axis=1)
     found = check_parts(patched)
     of_all = sum(np.asarray(part).reshape(len(IDS), -1, IDS.shape[1]).sum(1) for part in found.shares().values())

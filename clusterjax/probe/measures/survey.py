@@ -579,9 +579,8 @@ def survey(
     check_surveyed(model, batch_size, store, say)
     if not isinstance(measure, Measure):
         check_callable(measure, "measure", "a Measure, or a function of token_ids and mask", takes=2)
-    keep, resample = (
-        check_sequence(names, name, str, "names", least=0) for name, names in (("keep", keep), ("resample", resample))
-    )
+    keep = check_sequence(keep, "keep", str, "names", least=0)
+    resample = check_sequence(resample, "resample", str, "names", least=0)
     check_flag(finite, "finite")
     _check_settings(settings)
     check_concrete(replicates, "replicates")

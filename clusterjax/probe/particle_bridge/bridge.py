@@ -106,10 +106,8 @@ def fit_scales(
         else:
             curves, derivatives = particles.curves(trial)
             residuals = curves - target
-            value, trial_gradient = (
-                float(np.mean(residuals**2)),
-                2 * np.mean(residuals[..., None] * derivatives, axis=(0, 1)),
-            )
+            value = float(np.mean(residuals**2))
+            trial_gradient = 2 * np.mean(residuals[..., None] * derivatives, axis=(0, 1))
             # Gauss-Newton: H omits the second derivatives of the curves, so it is never indefinite.
             trial_curvature = 2 * np.einsum("tlk,tlm->km", derivatives, derivatives) / residuals.size
             start = curves if step == 0 else start

@@ -23,43 +23,6 @@ from .verdicts import verdicts
 _WIDTH = 110
 
 
-def brief_run(run: Any) -> str:
-    """The repr of a `Trajectory`: shapes, and the result of the run where its value is known."""
-    fields = {name: brief(getattr(run, name)) for name in ("ts", "xs", "saved", "t1") if getattr(run, name) is not None}
-    if is_concrete(run.result) and run.ts.ndim == 1:
-        fields["t1"] = f"{float(run.t1):.6g}"
-        fields |= {"result": str(verdicts(run.result)), "event_reached": str(bool(run.event_reached))}
-    return f"Trajectory({', '.join(f'{name}={words}' for name, words in fields.items())})"
-
-
-def account(run: Any) -> str:
-    """The summary of a `Trajectory`; a traced one is summarised by its shapes only."""
-    if not is_concrete((run.ts, run.x1, run.stats, run.result)):
-        return brief_run(run)
-    settings = run.settings()
-    clock = "layers" if "layer" in settings else "times"
-    batch = run.ts.shape[:-1]
-    n, d = run.x1.shape[-2:]
-    # Only a run of densities has `resolved` in its stats, and its rows are coefficients rather than tokens.
-    of_tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}"
-    state = f"coefficients of densities, {n} x {d}" if "resolved" in run.stats else of_tokens
-    tokens = f"{state}, {run.x1.dtype}"
-    rows = [f"{tokens}, in {'x'.join(map(str, batch))} runs" if batch else tokens]
-    first, last = (f"{float(np.min(end)):.6g}" for end in (run.ts[..., 0], run.ts[..., -1]))
-    rows.append(f"{clock} {first} to {last}, {run.ts.shape[-1]} saved; reached {spread(run.t1)}")
-    if settings.get("event") is not None:
-        rows.append(f"event reached in {np.count_nonzero(run.event_reached)} of {np.size(run.event_reached)} runs")
-    names, counts = np.unique(verdicts(run.result), return_counts=True)
-    outcomes = ", ".join(f"{name} ({count})" if batch else str(name) for name, count in zip(names, counts, strict=True))
-    steps = f"{spread(run.stats['num_steps'])} {'layers' if clock == 'layers' else 'steps'}"
-    rows.append(f"{outcomes} after {steps}{_sums(run.stats)}")
-    for name in ("field", "layer", "solver", "stepsize_controller", "noise", "event", "save"):
-        if settings.get(name) is not None:
-            words = textwrap.shorten(f"{name}: {call_words(settings[name])}", _WIDTH, placeholder=" ...")
-            rows.append(words)
-    return "\n".join(rows)
-
-
 def call_words(node: Any) -> str:
     """The description of an object, written as the call that constructs it: its class, and its fields except None."""
     if isinstance(node, dict) and "class" in node:
@@ -70,10 +33,6 @@ def call_words(node: Any) -> str:
     if isinstance(node, jax.Array | np.ndarray):
         return f"{float(node):.4g}" if node.ndim == 0 and is_concrete(node) else brief(node)
     return f"[{', '.join(map(call_words, node))}]" if isinstance(node, list) else str(node)
-
-
-def _sums(stats: dict[str, Any]) -> str:
-    return f"; summed by {stats['summation']}" if "summation" in stats else ""
 
 
 class Trajectory(eqx.Module):
@@ -108,11 +67,40 @@ class Trajectory(eqx.Module):
     saved: PyTree[Shaped[Array, "times ..."]] | None = None
 
     def __repr__(self) -> str:
-        return brief_run(self)
+        fields = {
+            name: brief(value) for name in ("ts", "xs", "saved", "t1") if (value := getattr(self, name)) is not None
+        }
+        if is_concrete(self.result) and self.ts.ndim == 1:
+            fields["t1"] = f"{float(self.t1):.6g}"
+            fields |= {"result": str(verdicts(self.result)), "event_reached": str(bool(self.event_reached))}
+        return f"Trajectory({', '.join(f'{name}={words}' for name, words in fields.items())})"
 
     def summary(self) -> str:
         """A summary of the run in a few lines: tokens, times, steps, result, field and solver."""
-        return account(self)
+        if not is_concrete((self.ts, self.x1, self.stats, self.result)):
+            return repr(self)
+        settings = self.settings()
+        clock = "layers" if "layer" in settings else "times"
+        batch = self.ts.shape[:-1]
+        n, d = self.x1.shape[-2:]
+        # Only a run of densities has `resolved` in its stats, and its rows are coefficients rather than tokens.
+        of_tokens = f"{n} token{'s' if n > 1 else ''} of dimension {d}"
+        state = f"coefficients of densities, {n} x {d}" if "resolved" in self.stats else of_tokens
+        tokens = f"{state}, {self.x1.dtype}"
+        rows = [f"{tokens}, in {'x'.join(map(str, batch))} runs" if batch else tokens]
+        first, last = (f"{float(np.min(end)):.6g}" for end in (self.ts[..., 0], self.ts[..., -1]))
+        rows.append(f"{clock} {first} to {last}, {self.ts.shape[-1]} saved; reached {spread(self.t1)}")
+        if settings.get("event") is not None:
+            rows.append(f"event reached in {np.count_nonzero(self.event_reached)} of {self.event_reached.size} runs")
+        names, counts = np.unique(verdicts(self.result), return_counts=True)
+        outcomes = [f"{name} ({count})" if batch else str(name) for name, count in zip(names, counts, strict=True)]
+        steps = f"{spread(self.stats['num_steps'])} {'layers' if clock == 'layers' else 'steps'}"
+        sums = f"; summed by {self.stats['summation']}" if "summation" in self.stats else ""
+        rows.append(f"{', '.join(outcomes)} after {steps}{sums}")
+        for name in ("field", "layer", "solver", "stepsize_controller", "noise", "event", "save"):
+            if settings.get(name) is not None:
+                rows.append(textwrap.shorten(f"{name}: {call_words(settings[name])}", _WIDTH, placeholder=" ..."))
+        return "\n".join(rows)
 
     @property
     def event_reached(self) -> Bool[Array, "*batch"]:

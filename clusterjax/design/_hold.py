@@ -228,8 +228,7 @@ def hold(
 def _sizes(parameters: Parameters, field: AbstractField, pieces: int) -> Array:
     """For each entry of the vector, the root mean square of its leaf, or 1 if the leaf is zero."""
     rms = [float(jnp.sqrt(jnp.mean(jnp.square(leaf)))) or 1.0 for leaf in parameters.values(field)]
-    each = np.concatenate([np.full(size, value) for size, value in zip(parameters.sizes, rms, strict=True)])
-    return jnp.asarray(np.tile(each, pieces))
+    return jnp.asarray(np.tile(np.repeat(rms, parameters.sizes), pieces))
 
 
 def _judged(made: _Violations, vector: Array, dealt: np.ndarray, clusters: int, since: float, until: float) -> Hold:

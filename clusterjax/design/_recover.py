@@ -68,7 +68,7 @@ class Identified(NamedTuple):
 def identify(jacobian: np.ndarray, noise: float, parameters: Parameters, leaves: tuple[np.ndarray, ...]) -> Identified:
     """The directions that residuals with derivative `jacobian`, (N, p), and standard deviation `noise` determine."""
     jacobian, point = np.asarray(jacobian, np.float64), np.concatenate([np.ravel(leaf) for leaf in leaves])
-    sizes = np.concatenate([np.full(np.size(leaf), _size(leaf)) for leaf in leaves])
+    sizes = np.repeat([_size(leaf) for leaf in leaves], parameters.sizes)
     # The triangular factor has the same singular values and right vectors, and avoids an (N, N) matrix.
     _, singular, rows = np.linalg.svd(np.linalg.qr(jacobian * sizes, mode="r"), full_matrices=True)
     singular = np.concatenate([singular, np.zeros(len(rows) - len(singular))])

@@ -86,8 +86,11 @@ class Steering(eqx.Module):
     __repr__ = short
 
 
-class _Piece(eqx.Module):
-    """The difference between the tokens at the end of one piece and the points to which it should lead them."""
+class _Missed(eqx.Module):
+    """The difference between the tokens at the end of one piece, or of all pieces, and where they should be.
+
+    `starts` holds the times at which the pieces begin; None stands for a single piece, whose parameters are constant.
+    """
 
     field: AbstractField
     parameters: Parameters
@@ -95,25 +98,14 @@ class _Piece(eqx.Module):
     x: Tokens
     ts: Float[Array, " 2"]
     goal: Tokens
+    starts: Float[Array, " pieces"] | None = None
 
     def __call__(self, vector: Array) -> Float[Array, " N"]:
-        end = self.runs(self.parameters.with_vector(self.field, vector), self.x, self.ts).xs[-1]
-        return jnp.ravel(end - self.goal)
-
-
-class _Whole(eqx.Module):
-    """The difference between the tokens at the end of all pieces and their targets."""
-
-    field: AbstractField
-    parameters: Parameters
-    runs: Runs
-    x0: Tokens
-    knots: Float[Array, " edges"]
-    goal: Tokens
-
-    def __call__(self, vector: Array) -> Float[Array, " N"]:
-        field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
-        return jnp.ravel(self.runs(field, self.x0, self.knots[jnp.array([0, -1])]).xs[-1] - self.goal)
+        if self.starts is None:
+            field = self.parameters.with_vector(self.field, vector)
+        else:
+            field = self.parameters.in_pieces(self.field, self.starts, vector)
+        return jnp.ravel(self.runs(field, self.x, self.ts).xs[-1] - self.goal)
 
 
 def steer(
@@ -208,7 +200,7 @@ def steer(
     for attempt in range(attempts):
         vector, evaluated = search.attempt(jr.fold_in(check_key(key), attempt))
         count += evaluated
-        steering = search.judged(vector, attempt + 1, count)
+        steering = search.judged(vector)
         if best is None or steering.missed.max() < best.missed.max() or not np.isfinite(best.missed.max()):
             best = steering
         if best.reached:
@@ -243,7 +235,7 @@ class _Search(eqx.Module):
             first = base + self.spread * draw
             left = max(pieces - pieces // SPARE - piece, 1)
             aim = along(self.field.space, x, self.goal, 1 / left)
-            residual = _Piece(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
+            residual = _Missed(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
             fitted = fit(residual, first, *(options if left == 1 else few))
             count += int(fitted.steps) + 1
             rows.append(fitted.vector)
@@ -252,14 +244,14 @@ class _Search(eqx.Module):
         vector = jnp.concatenate(rows)
         farthest = float(jnp.max(jnp.linalg.norm(x - self.goal, axis=1)))
         if farthest > self.tolerance / 2 and 1 < pieces and len(vector) <= TOGETHER:
-            whole = fit(
-                _Whole(self.field, self.parameters, self.runs, self.x0, self.knots, self.goal), vector, *options
-            )
+            ends, starts = self.knots[jnp.array([0, -1])], self.knots[:-1]
+            residual = _Missed(self.field, self.parameters, self.runs, self.x0, ends, self.goal, starts)
+            whole = fit(residual, vector, *options)
             count += (int(whole.steps) + 1) * pieces
             vector = whole.vector
         return vector, count
 
-    def judged(self, vector: Array, attempts: int, count: int) -> Steering:
+    def judged(self, vector: Array) -> Steering:
         """The result for the parameters `vector`, measured by a separate run with tight tolerances."""
         field = self.parameters.in_pieces(self.field, self.knots[:-1], vector)
         run = _run_of(field, self.x0, self.knots[jnp.array([0, -1])])
@@ -277,7 +269,7 @@ class _Search(eqx.Module):
                 else "pass more pieces, attempts or parameters"
             )
         values = self.parameters.pieces(vector)
-        return Steering(field, self.parameters.names, values, missed, np.asarray(end), reached, reason, attempts, count)
+        return Steering(field, self.parameters.names, values, missed, np.asarray(end), reached, reason, 0, 0)
 
 
 @eqx.filter_jit
@@ -324,8 +316,8 @@ def _spreads(spread: Any, parameters: Parameters) -> Array:
     if given.ndim > 1 or given.ndim == 1 and len(given) != len(parameters.names):
         raise refusal("spread", f"be a number or {len(parameters.names)} of them", f"its shape is {given.shape}",
                       f"pass one for each of {', '.join(parameters.names)}")  # fmt: skip
-    each = jnp.broadcast_to(given, (len(parameters.names),))
-    return jnp.concatenate([jnp.full(size, value) for size, value in zip(parameters.sizes, each, strict=True)])
+    each = np.broadcast_to(np.asarray(given), (len(parameters.names),))
+    return jnp.asarray(np.repeat(each, parameters.sizes))
 
 
 def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:

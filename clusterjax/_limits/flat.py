@@ -34,7 +34,7 @@ def shape_in_space(m: Matrices, run: Run, tolerance: float) -> LimitShape:
     parts = split(m.value)
     theorem = theorem_in_space(m, parts)
     if not parts.is_real or not np.isfinite(parts.error):
-        return _no_shape(run, m, tolerance, _why(parts), theorem.hypotheses)
+        return no_shape(run, m.present, tolerance, _why(parts), theorem.hypotheses)
     form = parts.frame.T @ m.form @ parts.frame
     cs = run.zs @ parts.dual.T
     moved = parts.rounding * length_of(run.zs[-1])
@@ -65,12 +65,13 @@ _SAYS = {
 }
 
 
-def _no_shape(run: Run, m: Matrices, tolerance: float, why: str, hypotheses: tuple) -> LimitShape:
+def no_shape(run: Run, present: np.ndarray, tolerance: float, why: str, hypotheses: tuple = ()) -> LimitShape:
+    """The shape "none" of the last tokens of a run."""
     z = run.zs[-1]
     n, d = z.shape
     unknown = np.full(n, np.inf)
     return LimitShape(
-        NONE, NONE, (), hypotheses, "", "", why, unknown, z, np.eye(d), np.zeros((d, 0)), m.present, run.t, np.inf,
+        NONE, NONE, (), hypotheses, "", "", why, unknown, z, np.eye(d), np.zeros((d, 0)), present, run.t, np.inf,
         tolerance, run.ts, np.full(len(run.ts), np.inf),
     )  # fmt: skip
 

@@ -15,9 +15,9 @@ from .._model.field import AbstractField, AttentionField, RescaledField, check_f
 from .._model.schedule import AbstractSchedule
 from .._model.space import Sphere, check_directions
 from .._trajectory.trajectory import Trajectory
-from .flat import Run, shape_in_space
+from .flat import Run, no_shape, shape_in_space
 from .hypotheses import matrices_of, theorem_on_sphere
-from .result import NONE, LimitShape
+from .result import LimitShape
 from .sphere import shape_on_sphere
 
 
@@ -111,9 +111,7 @@ def limit_shape(
     present = _present(field, n)
     if not isinstance(field.space, Sphere):
         what = f"No theorem is known here of the limits of a {type(field).__name__} in R^d."
-        far = np.full(len(ts), np.inf)
-        return LimitShape(NONE, NONE, (), (), "", "", what, np.full(n, np.inf), xs[-1].astype(np.float64), np.eye(d),
-                          np.zeros((d, 0)), present, when, np.inf, tolerance, ts, far)  # fmt: skip
+        return no_shape(Run(ts, xs.astype(np.float64), None, when), present, tolerance, what)
     check_directions(field.space, jnp.asarray(xs[-1]), "x")
     unit = xs.astype(np.float64)
     unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)

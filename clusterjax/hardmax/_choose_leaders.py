@@ -23,10 +23,9 @@ from jaxtyping import Array, Bool, Float
 from .._base.checks import as_numbers, check_flag, check_integer, check_number, check_tokens, shown
 from .._base.numerics import is_concrete, matmul
 from .._base.types import Tokens
-from .._observables.clusters import nearest_in_hull
 from ._layer import HardmaxLayer
 from ._leaders import Leaders
-from ._limit import check_host, check_precision, run_to_fixed_point, settled_tolerance
+from ._limit import check_host, check_precision, outside, run_to_fixed_point, settled_tolerance
 
 
 # The number of gradient steps from each start, chosen by trial, and the largest number of starts.
@@ -161,9 +160,8 @@ def choose_leaders(
 def startable(z0: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
     """True for tokens that lead from the start for some definite A: the vertices of the hull with the origin."""
     # `gaps` holds the distance of each token from the hull of the other tokens and the origin.
-    points = np.concatenate([z0, np.zeros((1, z0.shape[1]))])
-    gaps = [np.linalg.norm(nearest_in_hull(np.delete(points, i, axis=0) - points[i])) for i in range(len(z0))]
-    return np.array(gaps) > 1e-12 * np.linalg.norm(z0, axis=1).max()
+    gaps = outside(np.concatenate([z0, np.zeros((1, z0.shape[1]))]))[:-1]
+    return gaps > 1e-12 * np.linalg.norm(z0, axis=1).max()
 
 
 def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:

@@ -587,7 +587,7 @@ def branch(
     rs = _check_rs(order_parameters)
     # Double precision is needed to find folds to 1e-12, and to compare free energies to 1e-9.
     with double_precision():
-        count, numbers = _nodes(degree), _numbers(degree, d)
+        numbers = _numbers(degree, d)
         if isinstance(attention, KernelAttention):
             strengths, kernel = kernel_strengths(attention, d, degree)
             return _follow(equations_of(strengths, numbers, None, d, count, kernel), d, rs)
@@ -641,22 +641,19 @@ def _values_of(attention: KernelAttention, z: np.ndarray) -> np.ndarray:
     return np.asarray(kernel[0], float)
 
 
-def _follow(equations: Equations, d: int, rs: np.ndarray) -> Branch:
-    """The branch, for checked arguments."""
-    unknowns = follow(equations, jnp.asarray(rs))
+def _follow(equations: Equations, d: int, order_parameters: np.ndarray) -> Branch:
+    """The branch with its fold, coexistence and growth rates, for checked arguments."""
+    rs = as_array(order_parameters)
+    unknowns = follow(equations, rs)
     if not np.all(np.isfinite(unknowns)):
-        r = rs[np.argmin(np.isfinite(unknowns[:, 0]))]
+        r = order_parameters[np.argmin(np.isfinite(unknowns[:, 0]))]
         raise refusal(
             "order_parameters",
             "be near enough to each other for Newton's method",
             f"none was found at {r:.3g} for T_c {float(equations.strengths[0]):.3g} and d {d}",
             "pass more of them below that, or end there",
         )
-    return _assemble(equations, as_array(rs), as_array(unknowns), d)
-
-
-def _assemble(equations: Equations, rs: Array, unknowns: Array, d: int) -> Branch:
-    """The branch with its fold, coexistence and growth rates."""
+    unknowns = as_array(unknowns)
     moments, temperatures, densities, all_excesses = (
         np.asarray(part, float) for part in describe(equations, unknowns, rs)
     )

@@ -334,7 +334,7 @@ def _implicit(
         with np.errstate(all="ignore"):
             done = implicit_step(law, cloud.attended, cloud.y, t, span, now, linear)
         size = float(np.linalg.norm(done.error)) / COARSEN_ACCURACY
-        change = 0.9 * size**-0.2 if np.isfinite(size) and size > 0 else (6.0 if size == 0 else 0.1)
+        change = _change(size, 5)
         if np.isfinite(size) and size <= 1:
             return done, span * min(6.0, max(change, 0.2)), tries
         span *= min(0.8, max(change, 0.1))
@@ -371,11 +371,11 @@ def _change_of_slope(done: Step) -> float:
     return max(float(np.linalg.norm(last[:-1] - first[:-1])), abs(float(np.log(last[-1] / first[-1]))))
 
 
-def _change(size: float) -> float:
-    """The factor that brings the error `size` of a step, of order 8, to 1."""
+def _change(size: float, order: int = 8) -> float:
+    """The factor that brings the error `size` of a step of this order to 1."""
     if not np.isfinite(size):
         return 0.1
-    return 0.9 * size**-0.125 if size > 0 else 6.0
+    return 0.9 * size ** (-1 / order) if size > 0 else 6.0
 
 
 def _next(length: float, size: float, tries: int, past: tuple[float, float] | None) -> float:

@@ -41,16 +41,9 @@ def precision(beta: float) -> type:
     return np.float32 if beta <= _SINGLE else np.float64
 
 
-class Pulls(NamedTuple):
-    """Sums over all b != a of the weight m_b e^{beta (<y_a, y_b> - 1)}: `size`, (m,), and, times `y_b - y_a`,
-    `towards`, (m, d)."""
-
-    size: np.ndarray
-    towards: np.ndarray
-
-
-def pulls(y: np.ndarray, masses: np.ndarray, beta: float) -> Pulls:
-    """The sums for unit vectors y, (m, d)."""
+def pulls(y: np.ndarray, masses: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """The sums over all b != a of the weight m_b e^{beta (<y_a, y_b> - 1)}, (m,), and of the weight times `y_b - y_a`,
+    (m, d)."""
     m, d = y.shape
     kind = precision(beta)
     away = y - masses @ y / masses.sum()
@@ -69,7 +62,7 @@ def pulls(y: np.ndarray, masses: np.ndarray, beta: float) -> Pulls:
                 sums[columns] += w.T @ moments[rows]
             sums[rows] += w @ moments[columns]
     size = sums[:, -1]
-    return Pulls(size, sums[:, :-1] - size[:, None] * away)
+    return size, sums[:, :-1] - size[:, None] * away
 
 
 def close_pairs(

@@ -95,8 +95,7 @@ def clustered_event(
     """
     # An array: the condition is part of the compiled run, and a new radius does not compile again.
     radius = check_scalar(radius, "radius", above=0, remedy="pass a number above zero")
-    condition = _Downward(_Spread(radius, check_space(space)))
-    return dfx.Event(condition, _check_finder(root_finder), direction=False)
+    return _event(_Spread(radius, check_space(space)), root_finder)
 
 
 def stationary_event(
@@ -124,16 +123,14 @@ def stationary_event(
     - `ValueError` if `speed` is not a positive number, or, at the start of the run, if the run has noise.
     """
     speed = check_scalar(speed, "speed", above=0, remedy="pass a number above zero")
-    condition = _Downward(_Speed(speed, check_space(space)))
-    return dfx.Event(condition, _check_finder(root_finder), direction=False)
+    return _event(_Speed(speed, check_space(space)), root_finder)
 
 
-def _check_finder(root_finder: Any) -> optx.AbstractRootFinder | None:
-    if root_finder is None:
-        return None
-    return check_instance(
-        root_finder, "root_finder", optx.AbstractRootFinder, "a root finder of optimistix or None", "leave it out"
-    )
+def _event(condition: Callable[..., Array], root_finder: Any) -> dfx.Event:
+    if root_finder is not None:
+        rule = "a root finder of optimistix or None"
+        check_instance(root_finder, "root_finder", optx.AbstractRootFinder, rule, "leave it out")
+    return dfx.Event(_Downward(condition), root_finder, direction=False)
 
 
 class _Spread(eqx.Module):

@@ -187,7 +187,7 @@ def modes(
         values, vectors = _all_modes(flow, removed)
     else:
         values, vectors = _some_modes(flow, removed, k, which)
-    order = np.lexsort((-np.imag(values), -np.real(values), *_keys(values, which)))[:k]
+    order = _order(values, which)[:k]
     values, vectors = values[order], vectors[:, order]
     # The phase of an eigenvector is arbitrary; the choice makes results comparable.
     largest = [ambient.flat[np.abs(ambient).argmax()] for ambient in map(flow.vector, vectors.T)]
@@ -361,13 +361,12 @@ def _direction(flow: _Flow) -> np.ndarray:
     return (velocity / speed)[:, None]
 
 
-def _keys(values: np.ndarray, which: Which) -> tuple[np.ndarray, ...]:
-    """The keys by which eigenvalues are sorted, before their real and imaginary parts."""
-    if which == "growing":
-        return ()
-    # Rounded to single precision, so that conjugate and repeated eigenvalues have equal keys.
+def _order(values: np.ndarray, which: Which) -> np.ndarray:
+    """The indices that sort eigenvalues: by `which`, then by their real parts, then by their imaginary parts."""
+    # Speeds are rounded to single precision, so that those of conjugate and repeated eigenvalues are equal.
     speed = np.abs(values).astype(np.float32)
-    return (speed if which == "slowest" else -speed,)
+    first = {"slowest": (speed,), "fastest": (-speed,), "growing": ()}[which]
+    return np.lexsort((-np.imag(values), -np.real(values), *first))
 
 
 def _all_modes(flow: _Flow, removed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -389,10 +388,10 @@ def _some_modes(flow: _Flow, removed: np.ndarray, k: int, which: Which) -> tuple
         # The basis spans an invariant subspace of Q J Q, so that the eigenvalues there are exact.
         image = np.stack([flow.push(u) for u in basis.T], axis=1).astype(float)
         values, vectors = np.linalg.eig(basis.T @ image)
-        values = values[np.lexsort((-np.imag(values), -np.real(values), *_keys(values, which)))]
+        last = complex(values[_order(values, which)[k - 1]])
         others, more = _arnoldi(flow, np.concatenate([removed, basis], axis=1), 1, which)
-        if not _precedes(others, complex(values[k - 1]), float(np.abs(values).max()), which):
-            return np.linalg.eig(basis.T @ image)[0].astype(complex), basis @ vectors.astype(complex)
+        if not _precedes(others, last, float(np.abs(values).max()), which):
+            return values.astype(complex), basis @ vectors.astype(complex)
         basis = _span(np.concatenate([basis, more], axis=1))
 
 

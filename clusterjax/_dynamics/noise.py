@@ -275,12 +275,9 @@ def _pushed(
     masses = at_time(getattr(field, "masses", None), t, x.dtype)
     attention = noise.attention
     if form is not None:
-        attention = eqx.tree_at(lambda node: node.query_key, attention, form.astype(x.dtype), is_leaf=_is_none)
+        is_none = lambda node: node is None
+        attention = eqx.tree_at(lambda node: node.query_key, attention, form.astype(x.dtype), is_leaf=is_none)
     return at_time(noise.size, t, x.dtype) * attention.average(x, None, t, masses)
-
-
-def _is_none(node: Any) -> bool:
-    return node is None
 
 
 class RandomHeads(AbstractLayer):

@@ -197,8 +197,10 @@ def simulate(
         raise ValueError(
             "dense must be False with BacksolveAdjoint, which saves at ts only, but it is True; leave it out."
         )
-    if solver is None:
-        solver = _EXPLICIT if noise is None else Retract(_noisy_solver(noise), field.space)
+    if solver is None and noise is None:
+        solver = _EXPLICIT
+    elif solver is None:
+        solver = Retract(dfx.Euler() if isinstance(noise, CommonNoise) else dfx.Heun(), field.space)
     check_solver_of_noise(solver, noise)
     options = SolverOptions(solver, controller, dt0, adjoint or _ADJOINT, max_steps)
     # The watch is made outside of `jit`, where beta and the tokens have values.
@@ -225,10 +227,6 @@ def simulate(
 @eqx.filter_jit
 def _with_error(traj: Trajectory) -> Trajectory:
     return with_error(traj)
-
-
-def _noisy_solver(noise: Any) -> dfx.AbstractSolver:
-    return dfx.Euler() if isinstance(noise, CommonNoise) else dfx.Heun()
 
 
 class _Request(NamedTuple):
@@ -261,7 +259,7 @@ def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: Solver
     terms = make_terms(recorded(field, names), x0, ts, noise, request.key, options.dt0, jumps)
     saveat = _save_at(field.space, ts, request, options.adjoint)
     # The result is checked below, and not by `integrate`.
-    ends = _any_of(request.event if noise is None else _at_steps(request.event), watch)
+    ends = _any_of(request.event, watch, noise is not None)
     solution = integrate(
         terms, field, start, ts[0], ts[-1], args, options, saveat, ends, False, request.progress, stops
     )
@@ -302,11 +300,6 @@ def _run(field: AbstractField, x0: Tokens, ts: Array, args: Any, options: Solver
     return traj, okay
 
 
-def _at_steps(event: dfx.Event | None) -> dfx.Event | None:
-    """The event without its root finder, since a path with noise is known only at the ends of steps."""
-    return None if event is None else dfx.Event(event.cond_fn, None, event.direction)
-
-
 class _Condition(eqx.Module):
     """A condition of the caller's event, which jax must be able to trace."""
 
@@ -316,11 +309,12 @@ class _Condition(eqx.Module):
         return call_traced(self.fn, "event", "a function of t, x and args", *args, **kwargs)
 
 
-def _any_of(event: dfx.Event | None, watch: Any) -> dfx.Event | None:
+def _any_of(event: dfx.Event | None, watch: Any, noisy: bool) -> dfx.Event | None:
     """The caller's event, joined with `watch`, which ends a run whose coefficients no longer resolve the density."""
     if event is not None:
         conditions = jtu.tree_map(_Condition, event.cond_fn, is_leaf=callable)
-        event = dfx.Event(conditions, event.root_finder, event.direction)
+        # A path with noise is known only at the ends of steps, and has no root within them.
+        event = dfx.Event(conditions, None if noisy else event.root_finder, event.direction)
     if watch is None or event is None:
         return event if watch is None else dfx.Event(watch)
     return dfx.Event((event.cond_fn, watch), event.root_finder, (event.direction, None))

@@ -1,6 +1,9 @@
 """A small sweep that the tests of stores share, in one process or several; and the files of a folder as bytes."""
 
+import contextlib
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -17,13 +20,14 @@ AXES = {
     "model": ["tanh", "sin"],
     "V": np.stack([np.eye(3), np.ones((3, 3))]),
 }
-DATE = {"SOURCE_DATE_EPOCH": "86400"}
 
 
-@pytest.fixture(autouse=True)
-def fixed_date(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def fixed_date():
     """Fixes the date in every test of a module that imports this fixture."""
-    monkeypatch.setenv(*next(iter(DATE.items())))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "86400")
+        yield
 
 
 def point(beta, model, V, key):
@@ -57,3 +61,38 @@ def content(folder: Path) -> dict[str, bytes]:
     """The content of every file in `folder`, by name."""
     files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+@contextlib.contextmanager
+def moments_of(folder):
+    """Copies of `folder` before each change that is made to it, which are what a kill would leave there."""
+    moments, one = [], threading.RLock()  # zarr writes from threads of its own: none may take away what is being copied
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (shutil, "rmtree")):
+
+            def before(*arguments, call=getattr(module, name), **options):
+                with one:
+                    if folder.exists() and all(str(folder) in str(argument) for argument in arguments[:1]):
+                        moments.append(folder.parent / str(len(moments)))
+                        shutil.copytree(folder, moments[-1])
+                    return call(*arguments, **options)
+
+            patch.setattr(module, name, before)
+        yield moments
+
+
+@contextlib.contextmanager
+def full_disk(path, fits):
+    """The disk has room for `fits` more files of the store, from when it is there on, or for none at all."""
+    left = [fits]
+
+    def full(*arguments, replace=os.replace):
+        left[0] -= path.exists() or fits == 0
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return replace(*arguments)
+
+    words = "No space left on device.*make room"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match=words):
+        patch.setattr(os, "replace", full)
+        yield

@@ -22,10 +22,12 @@ from tests.sweep_cases import AXES, content, fixed_date, point, run, run_unfinis
 MANY, WIDE = ({"beta": np.linspace(1.0, 2.0, points)} for points in (20, 300))
 
 
-@pytest.fixture(autouse=True)
-def few_chunks(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def few_chunks():
     """Up to three of twenty batches share a chunk, as thousands do in large sweeps."""
-    monkeypatch.setattr(_store, "_MOST_CHUNKS", 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_store, "_MOST_CHUNKS", 8)
+        yield
 
 
 def threads():
@@ -45,11 +47,8 @@ def many(store, **options):
 def whole(tmp_path_factory):
     """The files of the stores that one process writes, at the date that each test has."""
     folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOURCE_DATE_EPOCH", "86400")
-        patch.setattr(_store, "_MOST_CHUNKS", 8)
-        run(folder / "few")
-        many(folder / "many")
+    run(folder / "few")
+    many(folder / "many")
     return {name: content(folder / name) for name in ("few", "many")}
 
 

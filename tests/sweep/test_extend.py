@@ -1,8 +1,6 @@
 """An extended store has the numbers of a sweep over all points, keeps its former numbers, and survives kills."""
 
 import os
-import shutil
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import jax.random as jr
@@ -12,7 +10,7 @@ import pytest
 from clusterjax import sweep
 from clusterjax._files.lock import LOCK
 from clusterjax.sweep import _run, _store
-from tests.sweep_cases import AXES, DATE, content, fixed_date as fixed_date, run, run_unfinished
+from tests.sweep_cases import AXES, content, fixed_date as fixed_date, full_disk, moments_of, run, run_unfinished
 
 
 # A part of the grid: beta lacks its middle value, V its first value, and the static axis one of two values.
@@ -35,9 +33,7 @@ def ran(monkeypatch):
 @pytest.fixture(scope="module")
 def whole():
     """The result of a run over all points."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(*next(iter(DATE.items())))
-        return run(None)
+    return run(None)
 
 
 @pytest.mark.exhaustive_cases("all-1", "beta-5", "beta-1", "all-5")
@@ -115,9 +111,9 @@ def test_costly_points_come_first_among_the_new(tmp_path, whole):
 @pytest.mark.exhaustive_cases("True-12")
 @pytest.mark.parametrize("every", (12, pytest.param(1, marks=pytest.mark.exhaustive)))
 @pytest.mark.parametrize("finished", (True, pytest.param(False, marks=pytest.mark.exhaustive)))
-def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, whole, every, finished):
+def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, whole, every, finished):
     """The folder is copied before each change that the run makes to it; no copy has lost a finished point."""
-    path, moments = tmp_path / "run" / "store", []
+    path = tmp_path / "run" / "store"
     if finished:
         former = run(path, axes=PART)
     else:
@@ -125,20 +121,8 @@ def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkey
         former = sweep.open(path)
     had = former.status.isel(V=-1) != 3
     assert bool(had.all()) == finished and bool(had.any())
-    one = threading.RLock()
-    for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (shutil, "rmtree")):
-
-        def before(*arguments, call=getattr(module, name), **options):
-            with one:
-                if path.parent.exists() and not any(str(tmp_path / "run") not in str(a) for a in arguments[:1]):
-                    moments.append(tmp_path / str(len(moments)))
-                    shutil.copytree(path.parent, moments[-1])
-                return call(*arguments, **options)
-
-        monkeypatch.setattr(module, name, before)
-    assert run(path, extend=True).identical(whole)
-    monkeypatch.undo()
-    monkeypatch.setenv(*next(iter(DATE.items())))
+    with moments_of(path.parent) as moments:
+        assert run(path, extend=True).identical(whole)
     files, gone = content(path), 0
     for number, moment in enumerate(moments):
         missing = not (moment / "store").exists()
@@ -200,19 +184,11 @@ def test_without_a_store_nothing_is_extended():
         run(None, extend=True)
 
 
-def test_a_full_disk_keeps_the_former_store(tmp_path, monkeypatch, whole):
+def test_a_full_disk_keeps_the_former_store(tmp_path, whole):
     path = tmp_path / "store"
     run(path, axes=PART)
-    files, left = content(path), [10]
-
-    def full(*arguments, replace=os.replace):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(28, "No space left on device")
-        return replace(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="No space left on device.*make room"):
-        patch.setattr(os, "replace", full)
+    files = content(path)
+    with full_disk(path, 10):
         run(path, extend=True)
     assert content(path) == files and os.listdir(tmp_path) == ["store"]
     assert run(path, extend=True).identical(whole)

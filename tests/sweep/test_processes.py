@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterjax import sweep
-from tests.sweep_cases import DATE, content, fixed_date as fixed_date, run
+from tests.sweep_cases import content, fixed_date as fixed_date, run
 
 
 pytestmark = pytest.mark.optimised  # as the other processes are
@@ -22,9 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def whole(tmp_path_factory):
     """The bytes of a store that this process wrote on one device."""
     path = tmp_path_factory.mktemp("whole") / "store"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(*next(iter(DATE.items())))
-        run(path)
+    run(path)
     return content(path)
 
 

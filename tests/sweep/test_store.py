@@ -18,16 +18,14 @@ from clusterjax.sweep import _run, _store
 from clusterjax.sweep._labels import REASON, STATUS, Coord, Output
 from clusterjax.sweep._store import Frame, Store
 from tests.helpers import as_a_user
-from tests.sweep_cases import AXES, DATE, content, fixed_date as fixed_date, point, run, run_unfinished
+from tests.sweep_cases import AXES, content, fixed_date as fixed_date, full_disk, moments_of, point, run, run_unfinished
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A store that was written without a disturbance, its bytes, and its data set."""
     path = tmp_path_factory.mktemp("whole") / "deep" / "store"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(*next(iter(DATE.items())))
-        dataset = run(path)
+    dataset = run(path)
     return path, content(path), dataset
 
 
@@ -64,22 +62,9 @@ def test_the_store_is_plain_zarr_and_nothing_else(whole):
 def test_killed_at_any_moment_it_is_completed_to_the_same_bytes(tmp_path, monkeypatch, every, chunks):
     """The folder is copied before each change that the run makes to it: a kill would leave these files."""
     monkeypatch.setattr(_store, "_MOST_CHUNKS", chunks)
-    path, moments = tmp_path / "run" / "store", []
-    one = threading.RLock()  # zarr writes from several threads: none may remove files that are being copied
-    for module, name in ((os, "replace"), (os, "rename"), (os, "unlink")):
-
-        def before(*arguments, call=getattr(module, name), **options):
-            with one:
-                if path.parent.exists():
-                    moments.append(tmp_path / str(len(moments)))
-                    shutil.copytree(path.parent, moments[-1])
-                return call(*arguments, **options)
-
-        monkeypatch.setattr(module, name, before)
-    dataset = run(path)
-    monkeypatch.undo()
-    monkeypatch.setattr(_store, "_MOST_CHUNKS", chunks)
-    monkeypatch.setenv(*next(iter(DATE.items())))
+    path = tmp_path / "run" / "store"
+    with moments_of(path.parent) as moments:
+        dataset = run(path)
     files, finished = content(path), []
     for moment in moments[::every]:
         if (moment / "store").exists():
@@ -192,18 +177,10 @@ def test_a_second_run_is_refused_while_the_first_one_writes(whole, tmp_path):
 
 
 @pytest.mark.parametrize("fits", (0, 20))
-def test_a_full_disk_keeps_what_was_finished(whole, tmp_path, monkeypatch, fits):
+def test_a_full_disk_keeps_what_was_finished(whole, tmp_path, fits):
     """The disk is full as the store is made, or after some batches."""
-    path, left = tmp_path / "store", [fits]
-
-    def full(*arguments, replace=os.replace):
-        left[0] -= path.exists() or fits == 0
-        if left[0] < 0:
-            raise OSError(28, "No space left on device")
-        return replace(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match="No space left on device.*make room"):
-        patch.setattr(os, "replace", full)
+    path = tmp_path / "store"
+    with full_disk(path, fits):
         run(path)
     assert os.listdir(tmp_path) == ["store"][: bool(fits)]
     if fits:

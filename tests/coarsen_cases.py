@@ -27,6 +27,10 @@ def sphere(n, d, seed=0):
     return unit_tokens(seed, n, d)
 
 
+def unit(x):
+    return np.asarray(x) / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
 def agrees(x0, beta, t_end, tolerance, options):
     """Check that times and pairs equal those of the reference by loops, up to the bound, and return the merge tree."""
     given = {"query_key" if name == "form" else name: value for name, value in options.items()}

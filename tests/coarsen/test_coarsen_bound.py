@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from clusterjax._coarsen import bound, clouds, run, velocity as laws
-from tests.coarsen_cases import coarsen, field, gradient_of_time, on_the_circle, sphere
+from tests.coarsen_cases import coarsen, field, gradient_of_time, on_the_circle, sphere, unit
 from tests.reference import coarsening as reference
 
 
@@ -60,7 +60,7 @@ def test_the_gradient_of_a_merger_time(x0, masses):
 def test_the_spread_of_a_cluster_is_its_mean_square_distance():
     rng = np.random.default_rng(3)
     x = np.array([0.0, 0.6, 0.8]) + 1e-3 * rng.normal(size=(5, 3))
-    x, masses = x / np.linalg.norm(x, axis=1, keepdims=True), rng.uniform(0.2, 2, 5)
+    x, masses = unit(x), rng.uniform(0.2, 2, 5)
     flow = laws.Law(1.0, None, None, 1.0, True, False, 0.0)
     found = clouds.start(flow, x, masses)
     for group in ([0, 1], [0, 1, 2, 3]):  # the first group is within the second: spreads add up
@@ -91,7 +91,7 @@ def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
     cloud = clouds.start(flow, x, masses)
     held, velocity = laws.jacobian(flow, x, cloud.attended)
     again, product = laws.transposed(flow, x, cloud.attended)
-    unit = np.exp(laws.moves(flow, x, cloud.attended).unit)
+    pace = np.exp(laws.moves(flow, x, cloud.attended).unit)
     options = {
         "form": form,
         "value": 1.3 * np.eye(3) if value is None else value,
@@ -99,21 +99,17 @@ def test_derivatives_are_those_of_velocities(value, normalised, causal, form):
         "causal": causal,
         "normalised": normalised,
     }
-    np.testing.assert_allclose(velocity / unit, reference.velocity(x, 3.0, **options), atol=1e-14)
+    np.testing.assert_allclose(velocity / pace, reference.velocity(x, 3.0, **options), atol=1e-14)
     np.testing.assert_allclose(again, velocity, atol=1e-15)
     rng = np.random.default_rng(0)
     tangent = lambda one: one - np.sum(one * x, axis=-1, keepdims=True) * x
     directions, gradients = tangent(rng.normal(size=(3, 5, 3))), tangent(rng.normal(size=(4, 5, 3)))
     for one in directions:
-        ends = [reference.velocity(_unit(x + sign * h * one), 3.0, **options) for sign in (1, -1)]
-        found = (held @ one.ravel()).reshape(5, 3) / unit
+        ends = [reference.velocity(unit(x + sign * h * one), 3.0, **options) for sign in (1, -1)]
+        found = (held @ one.ravel()).reshape(5, 3) / pace
         np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), atol=1e-8)
     by_matrix = tangent((gradients.reshape(4, -1) @ held).reshape(4, 5, 3))
     np.testing.assert_allclose(product(gradients), by_matrix, atol=1e-14)
-
-
-def _unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def test_an_unknown_place_of_tokens_counts_only_where_their_cluster_does():

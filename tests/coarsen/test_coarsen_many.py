@@ -8,7 +8,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._coarsen import bound, clouds, run, steps, velocity as laws
-from tests.coarsen_cases import coarsen, field, sphere
+from tests.coarsen_cases import coarsen, field, sphere, unit
 from tests.helpers import as_a_user
 from tests.reference import coarsening as reference
 
@@ -154,7 +154,7 @@ def test_displacements_are_carried_along_steps(few_are_many):
     still = np.zeros_like(first.error)
     legs = [first._replace(defect=pushed, error=still), second._replace(defect=0 * pushed, error=still)]
     _, sizes = bound.tiled_errors(flow, legs, second.cloud._replace(y=second.y1), [])
-    y = _units(first.y1 + pushed)
+    y = unit(first.y1 + pushed)
     there = steps.step(flow, second.cloud.attended, y, 0.0, second.length, steps.slope(flow, y, second.cloud.attended))
     expected = np.linalg.norm(there.y1 - second.y1, axis=1)
     np.testing.assert_allclose(sizes, expected, rtol=0.15, atol=0.1 * expected.max())
@@ -169,15 +169,11 @@ def test_displacements_are_carried_along_steps(few_are_many):
     np.testing.assert_allclose(found[1][50:], 2 * pushed[100:], atol=1e-15)
 
 
-def _units(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
 def test_gathering_keeps_masses_and_means(few_are_many):
     flow, rng = plain(4.0), np.random.default_rng(0)
     spots = sphere(5, 3, seed=1)
     x = np.repeat(spots, 40, axis=0) + 1e-4 * rng.normal(size=(200, 3))
-    x, masses = x / np.linalg.norm(x, axis=1, keepdims=True), rng.uniform(0.5, 2, 200)
+    x, masses = unit(x), rng.uniform(0.5, 2, 200)
     cloud = clouds.start(flow, x, masses)
     now = laws.moves(flow, x, cloud.attended)
     found = clouds.gathered(flow, cloud, now._replace(rates=np.full(200, -1.0)), 2e-3)
@@ -185,7 +181,7 @@ def test_gathering_keeps_masses_and_means(few_are_many):
     np.testing.assert_allclose(found.sums, masses.reshape(5, 40).sum(axis=1))
     for k in range(5):
         own, weight = x[40 * k : 40 * k + 40], masses[40 * k : 40 * k + 40]
-        np.testing.assert_allclose(found.y[k], _unit(weight @ own), atol=1e-12)
+        np.testing.assert_allclose(found.y[k], unit(weight @ own), atol=1e-12)
         gaps = np.linalg.norm(own - found.y[k], axis=1)
         np.testing.assert_allclose(found.spread[k], weight @ gaps**2 / weight.sum(), rtol=1e-10)
         np.testing.assert_allclose(found.radius[k], gaps.max(), rtol=1e-10)
@@ -210,10 +206,6 @@ def test_a_clump_merges_at_time_zero(few_are_many):
     even = clouds.start(plain(1.0), np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones(150))
     ring.at_start(even, float(2 * np.sin(np.pi / 150) + 1e-12), None)
     assert len(ring.mergers) == 149
-
-
-def _unit(x):
-    return x / np.linalg.norm(x)
 
 
 def test_tokens_at_one_point_are_one_where_others_part_too(few_are_many):

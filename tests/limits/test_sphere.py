@@ -11,7 +11,7 @@ import pytest
 import clusterjax as cjx
 from clusterjax._limits.sphere import components, fit
 from tests import clouds
-from tests.coarsen_cases import on_the_circle
+from tests.coarsen_cases import on_the_circle, unit
 from tests.helpers import as_a_user, normal, sphere_tokens
 from tests.limits.cases import run_of
 from tests.reference import limits as reference
@@ -33,10 +33,6 @@ def run():
     x = sphere_tokens(0, 8, 3)
     xs = jnp.stack([x, cjx.Sphere().retract(x + x[:1]), jnp.tile(x[:1], (8, 1))])
     return run_of(TS, xs)
-
-
-def unit(x):
-    return np.asarray(x) / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def near(x, size, seed=0):

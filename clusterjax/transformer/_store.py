@@ -52,19 +52,15 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COUNT = Within(int, 1, 2**31 - 1)
 
 
-def _of(*names: str) -> Any:
-    """The form of a module of one of the named classes, and its fields; `clusterjax._files.json` explains forms."""
-    return {"module": names, "fields": dict, str: ()}, lambda described: {"fields": _FIELDS[described["module"]]}
-
-
 def _module(*names: str) -> Any:
-    form, fields = _of(*names)
-    # The form of the fields depends on the class that the value names.
-    return lambda value: form | fields(value) if _is_one_of(value, names) else form
+    """The form of a module of one of the named classes, and its fields; `clusterjax._files.json` explains forms."""
 
+    def form(value: Any) -> dict[Any, Any]:
+        # The form of the fields depends on the class that the value names.
+        known = isinstance(value, dict) and value.get("module") in names
+        return {"module": names, "fields": _FIELDS[value["module"]] if known else dict, str: ()}
 
-def _is_one_of(value: Any, names: tuple[str, ...]) -> bool:
-    return isinstance(value, dict) and any(value.get("module") == name for name in names)
+    return form
 
 
 _ARRAY = {"array": str, "dtype": _FLOATS, str: ()}
@@ -157,7 +153,8 @@ def rebuilt(described: Any, arrays: dict[str, Any]) -> Any:
     try:
         _try_shapes(module)
     except Exception as error:  # the type depends on where shapes first disagree
-        raise ValueError(f"the shapes of its arrays do not fit each other: {_first_line(error)}") from error
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"the shapes of its arrays do not fit each other: {first}") from error
     return module
 
 
@@ -195,7 +192,8 @@ def _array(name: str, dtype: str, arrays: dict[str, Any]) -> Any:
 
 def _try_shapes(module: Any) -> None:
     """Trace a call of the module without computing anything; raises an error if the shapes do not match."""
-    masks = [mask for mask in jtu.tree_leaves(module, is_leaf=_is_graph) if _is_graph(mask)]
+    is_graph = lambda value: isinstance(value, MatrixMask)
+    masks = [mask for mask in jtu.tree_leaves(module, is_leaf=is_graph) if is_graph(mask)]
     # A mask that is given as a matrix fits texts of one length only.
     n = masks[0].permitted.shape[0] if masks else 2
     if isinstance(module, LanguageModel):
@@ -213,24 +211,15 @@ def _try_shapes(module: Any) -> None:
         eqx.filter_eval_shape(module, jax.ShapeDtypeStruct((n, *width.shape), width.dtype))
 
 
-def _is_graph(value: Any) -> bool:
-    return isinstance(value, MatrixMask)
-
-
 def _width(module: Any) -> jax.ShapeDtypeStruct:
     """The shape and dtype of one input token of the module."""
     if isinstance(module, LayerNorm):
         return jax.ShapeDtypeStruct(module.gain.shape, module.gain.dtype)
     if isinstance(module, FeedForward):
         return jax.ShapeDtypeStruct(module.w_in.shape[:1], module.w_in.dtype)
-    inner = module
-    inner = inner.blocks if isinstance(inner, Transformer) else inner
-    query = (inner.attention if isinstance(inner, Block) else inner).query
+    block = module.blocks if isinstance(module, Transformer) else module
+    query = (block.attention if isinstance(block, Block) else block).query
     return jax.ShapeDtypeStruct(query.shape[-2:-1], query.dtype)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 FORMAT = "clusterjax transformer"

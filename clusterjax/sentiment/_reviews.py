@@ -168,7 +168,7 @@ def load_imdb(source: str | Path | None = None, *, most_bytes: int = MOST_BYTES)
     """
     most_bytes = check_integer(most_bytes, "most_bytes")
     if source is None:
-        return default_reviews()
+        return synthetic_reviews(jr.key(0)).reviews
     path = check_source(source, "source")
     if path is None:
         return _from_hub()
@@ -718,7 +718,17 @@ def synthetic_reviews(
     Source: Zipf's law, for the frequencies.
     """
     rng = generator(key)
-    _check(count, positive, negative, num_neutral, shortest, longest, planted, per_film)
+    # At most half of all pseudo-words may be drawn, so that the search for different words ends soon.
+    most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
+    per_film = check_integer(per_film, "per_film", most=MOST // 2)
+    shortest = check_integer(shortest, "shortest", most=MOST)
+    check_integer(longest, "longest", least=shortest, most=MOST)
+    planted = check_integer(planted, "planted", most=shortest)
+    check_integer(num_neutral, "num_neutral", most=most)
+    check_integer(count, "count", least=2 * per_film, most=MOST)
+    if planted % 2 == 0:
+        raise ValueError(f"planted must be odd, for a majority, but it is {planted}; pass {planted - 1}.")
+    _check_words(positive, negative)
     neutral = _pseudo_words(rng, num_neutral, {*positive, *negative})
     # The numbers of both labels differ by at most one.
     labels = rng.permutation(np.arange(count) % 2)
@@ -746,11 +756,6 @@ def synthetic_reviews(
     return SyntheticReviews(reviews, tuple(positive), tuple(negative), neutral)
 
 
-def default_reviews() -> Reviews:
-    """The 2,000 fixed synthetic reviews that `load_imdb` returns without a source."""
-    return synthetic_reviews(jr.key(0)).reviews
-
-
 def _sentences(words: list[str]) -> Iterator[str]:
     """The words as sentences, with a tag after every third sentence."""
     for number, start in enumerate(range(0, len(words), _SENTENCE), 1):
@@ -771,26 +776,7 @@ def _pseudo_words(rng: np.random.Generator, number: int, taken: set[str]) -> tup
     return tuple(words)
 
 
-def _check(
-    count: int,
-    positive: Sequence[str],
-    negative: Sequence[str],
-    num_neutral: int,
-    shortest: int,
-    longest: int,
-    planted: int,
-    per_film: int,
-) -> None:
-    # At most half of all pseudo-words may be drawn, so that the search for different words ends soon.
-    most = (len(_STARTS) * len(_VOWELS)) ** 3 // 2
-    per_film = check_integer(per_film, "per_film", most=MOST // 2)
-    shortest = check_integer(shortest, "shortest", most=MOST)
-    check_integer(longest, "longest", least=shortest, most=MOST)
-    planted = check_integer(planted, "planted", most=shortest)
-    check_integer(num_neutral, "num_neutral", most=most)
-    check_integer(count, "count", least=2 * per_film, most=MOST)
-    if planted % 2 == 0:
-        raise ValueError(f"planted must be odd, for a majority, but it is {planted}; pass {planted - 1}.")
+def _check_words(positive: Sequence[str], negative: Sequence[str]) -> None:
     for name, words in (("positive", positive), ("negative", negative)):
         words = check_sequence(words, name, str, "words")
         unusable = [word for word in words if word in STOP_WORDS | NEGATORS or not (word.isascii() and word.islower())]

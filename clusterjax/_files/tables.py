@@ -30,10 +30,12 @@ def read_table(path: Path, most: int = MOST_BYTES) -> dict[str, list[Any]]:
             f"source must be a .csv or .parquet file, perhaps with .gz behind, but it is {str(path)!r}; write it "
             "as one of these."
         )
-    columns = _read_csv(path, most) if kind == "csv" else _read_parquet(path, most)
-    if not columns or not next(iter(columns.values())):
+    names, columns = _read_csv(path, most) if kind == "csv" else _read_parquet(path, most)
+    if len(set(names)) != len(names):
+        raise ValueError(f"source must name each column once, but {str(path)!r} has the columns {names}; rename them.")
+    if not columns or not columns[0]:
         raise ValueError(f"source must hold rows, but {str(path)!r} has none; name a file that has.")
-    return columns
+    return dict(zip(names, columns, strict=True))
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
@@ -110,7 +112,7 @@ def decode(data: bytes, name: str) -> str:
         ) from error
 
 
-def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
+def _read_csv(path: Path, most: int) -> tuple[list[str], list[list[Any]]]:
     with lines_of(path, most, newline="") as lines:
         reader = csv.reader(lines, strict=True)
         rows, size = [], 0
@@ -132,12 +134,10 @@ def _read_csv(path: Path, most: int) -> dict[str, list[Any]]:
                 f"source must be a whole CSV file, but {str(path)!r} is not after line {reader.line_num} ({error}); "
                 "fetch it again, or quote its texts."
             ) from error
-    if len(set(names)) != len(names):
-        raise ValueError(f"source must name each column once, but {str(path)!r} has the columns {names}; rename them.")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return names, [[row[i] for row in rows] for i in range(len(names))]
 
 
-def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
+def _read_parquet(path: Path, most: int) -> tuple[list[str], list[list[Any]]]:
     parquet = wanted("pyarrow.parquet", f"reading {str(path)!r}")
     try:
         # Dictionary-encoded columns store repeated texts once, until their size in memory is known.
@@ -164,9 +164,7 @@ def _read_parquet(path: Path, most: int) -> dict[str, list[Any]]:
             f"source must be a whole Parquet file, but {str(path)!r} is not ({str(error).strip().splitlines()[:1]}); "
             "fetch it again."
         ) from error
-    if len(set(names)) != len(names):
-        raise ValueError(f"source must name each column once, but {str(path)!r} has the columns {names}; rename them.")
-    return dict(zip(names, columns, strict=True))
+    return names, columns
 
 
 def _texts_of(schema: Any) -> list[str]:

@@ -1,7 +1,6 @@
 """The style of all pictures: sizes, fonts and colours, which apply while a picture is drawn and never globally."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import matplotlib as mpl
@@ -91,13 +90,8 @@ def style(**overrides: Any):
     if unknown:
         remedy = "write its name with underscores, such as font_size for font.size"
         raise refusal("overrides", "be settings of matplotlib", f"there is {unknown[0]!r}", remedy)
-    return _styled(STYLE | {known[key]: _setting(value, key, known[key]) for key, value in overrides.items()})
-
-
-@contextmanager
-def _styled(settings: Any) -> Iterator[None]:
-    with mpl.rc_context(settings):
-        yield
+    settings: Any = STYLE | {known[key]: _setting(value, key, known[key]) for key, value in overrides.items()}
+    return mpl.rc_context(settings)
 
 
 # The bounds of settings by the end of their name.
@@ -147,12 +141,12 @@ def top_figure(ax: Axes) -> Figure:
 MOST_PIXELS = 2**28  # of a picture: more pixels do not fit into memory
 
 
-def check_pixels(figure: Figure, dpi: float | int, name: str = "dpi") -> None:
+def check_pixels(figure: Figure, dpi: float | int) -> None:
     """Raise a `ValueError` if the figure has too many pixels."""
     count = float(np.prod(figure.get_size_inches())) * dpi**2
     if count > MOST_PIXELS:
         rule, problem = f"be such that a picture has at most {MOST_PIXELS:.0e} pixels", f"it has {count:.0e}"
-        raise refusal(name, rule, problem, "choose a smaller one, or a smaller figure")
+        raise refusal("dpi", rule, problem, "choose a smaller one, or a smaller figure")
 
 
 def legend_above(ax: Axes, title: str | None = None, columns: int = 3) -> None:
@@ -275,10 +269,10 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
     return Frames(ts[keep], xs[keep], not bool(keep.all()))
 
 
-def check_token_index(index: int | None, n: int, name: str = "highlight") -> None:
+def check_token_index(index: int | None, n: int) -> None:
     """Raise a `ValueError` if `index` is neither None nor the index of one of `n` tokens."""
     if index is not None:
-        check_integer(index, name, least=0, most=n - 1, remedy="pass a token of those, or None")
+        check_integer(index, "highlight", least=0, most=n - 1, remedy="pass a token of those, or None")
 
 
 def time_labels(ts: np.ndarray, symbol: str, digits: int | None = None) -> list[str]:

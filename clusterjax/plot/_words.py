@@ -298,12 +298,7 @@ class WordRun:
         return np.flatnonzero((self.first >= 0) & (self.first <= k))
 
 
-def check_runs(runs: Any, name: str) -> list[WordRun]:
-    """Check for a sequence of runs, and return a list."""
-    return check_sequence(runs, name, WordRun, "WordRuns")
-
-
-@door(runs=check_runs, path=film, limits=ranges)
+@door(runs=lambda value, name: check_sequence(value, name, WordRun, "WordRuns"), path=film, limits=ranges)
 def animate_words(
     runs: Sequence[WordRun],
     path: str | Path,

@@ -33,7 +33,8 @@ FIELD = re.compile(r"^\s*(\w+)\s*=\s*\{(.*?)\},?$", re.MULTILINE | re.DOTALL)
 def all_pages(root: Path) -> list[Made]:
     """All generated pages; those of a folder are in the order of the navigation."""
     pages = [
-        *_whole_files(root),
+        Made("changelog.md", "CHANGELOG.md", "Changelog", (root / "CHANGELOG.md").read_text("utf-8")),
+        Made("contributing.md", "CONTRIBUTING.md", "Contributing", (root / "CONTRIBUTING.md").read_text("utf-8")),
         *_cards(root),
         Made("references.md", "docs/references.bib", "References", references(root)),
         *reference_pages.pages(root),
@@ -45,14 +46,6 @@ def all_pages(root: Path) -> list[Made]:
     # Unlike GitHub, the site reads Markdown within an HTML element only if the element says so.
     folded = lambda text: text.replace("<details>", '<details markdown="1">')
     return [page._replace(content=folded(page.content)) if page.uri.endswith(".md") else page for page in pages]
-
-
-def _whole_files(root: Path) -> Iterator[Made]:
-    for name, uri, title in (
-        ("CHANGELOG.md", "changelog.md", "Changelog"),
-        ("CONTRIBUTING.md", "contributing.md", "Contributing"),
-    ):
-        yield Made(uri, name, title, (root / name).read_text("utf-8"))
 
 
 def readme(title: str, root: Path) -> str:

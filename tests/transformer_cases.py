@@ -78,14 +78,14 @@ def heads_by_loops(attention, x, mask="full", present=None):
     return reference.heads(np.asarray(x), *matrices, beta, allowed, vectors, base)
 
 
-def block_by_loops(block, x, where, mask, activation, present=None):
+def block_by_loops(block, x, where, mask, activation):
     forward = block.feed_forward
     norms = [None if norm is None else (np.asarray(norm.gain), np.asarray(norm.bias)) for norm in block.norms]
     weights = tuple(map(np.asarray, (forward.w_in, forward.w_out, forward.bias_in, forward.bias_out)))
     return reference.block(
         np.asarray(x),
         where,
-        lambda tokens: heads_by_loops(block.attention, tokens, mask, present)[1].sum(axis=0),
+        lambda tokens: heads_by_loops(block.attention, tokens, mask)[1].sum(axis=0),
         lambda tokens: reference.feed_forward(tokens, *weights, ACTIVATIONS[activation][1]),
         norms,
         EPSILON,

@@ -17,20 +17,13 @@ SMALL = ("--epochs", "2", "--batch-size", "32", "--num-layers", "3", "--length",
 REVIEWS = synthetic_reviews(jr.key(3), 400, num_neutral=60, shortest=8, longest=20).reviews
 
 
-def write_csv(path, reviews=REVIEWS, labels=None, encoding="utf-8"):
-    rows = zip(
-        labels if labels is not None else reviews.labels, reviews.split, reviews.films, reviews.texts, strict=True
-    )
-    text = "label,split,imdb_title,text\n" + "".join(f'{a},{b},{c},"{d}"\n' for a, b, c, d in rows)
-    path.write_bytes(text.encode(encoding))
-    return path
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder made by the command, the data, and what it printed."""
     folder = tmp_path_factory.mktemp("trained")
-    data, out = write_csv(folder / "reviews.csv"), io.StringIO()
+    data, out = folder / "reviews.csv", io.StringIO()
+    rows = zip(REVIEWS.labels, REVIEWS.split, REVIEWS.films, REVIEWS.texts, strict=True)
+    data.write_text("label,split,imdb_title,text\n" + "".join(f'{a},{b},{c},"{d}"\n' for a, b, c, d in rows), "utf-8")
     before, sys.stdout = sys.stdout, out
     try:
         assert main(["train", "sentiment", "--imdb", str(data), "--out", str(folder / "model"), *SMALL]) == 0

@@ -63,9 +63,9 @@ def test_names_of_leaders_stay_when_words_move():
     assert np.allclose(boxes[0].get_points(), boxes[1].get_points())
 
 
-def made_run(layers=3):
+def made_run():
     x = np.array([[1.0, 0.0], [0.2, 0.6], [-1.0, 0.1]])
-    xs = np.stack([x * [1, 1], x * [[1], [0.5], [1]], x * [[1], [0.25], [1]]])[:layers]
+    xs = np.stack([x * [1, 1], x * [[1], [0.5], [1]], x * [[1], [0.25], [1]]])
     return WordRun(xs, ["great", "plot", "awful"], np.array([0, -1, 1]), "a review")
 
 

@@ -95,7 +95,7 @@ def test_parquet_without_its_library(tmp_path, monkeypatch):
         load_imdb(tmp_path / "a.parquet")
 
 
-def acl_folder(root, skip=None, urls=True):
+def acl_folder(root, skip=None):
     for part in ("train", "test"):
         for number, (row, name) in enumerate((row, name) for row in (0, 1, 2) for name in ("neg", "pos")):
             if name == skip and part == "test":
@@ -105,9 +105,8 @@ def acl_folder(root, skip=None, urls=True):
             (folder / f"{10 * row}_{number + 1}.txt").write_text(f"{part} {name} {row} é", "utf-8")
             (folder / ".DS_Store").write_text("no review")
             (folder / "Thumbs.db").write_text("no review")
-    if urls:
-        addresses = "".join(f"http://www.imdb.com/title/tt{number:04d}/usercomments\n" for number in range(15))
-        (root / "train" / "urls_neg.txt").write_text(addresses)
+    addresses = "".join(f"http://www.imdb.com/title/tt{number:04d}/usercomments\n" for number in range(15))
+    (root / "train" / "urls_neg.txt").write_text(addresses)
     return root
 
 

@@ -49,9 +49,14 @@ def scores(x, form=None):
     return out
 
 
-def weights(x, form, allowed, masses, row):
+def dot(a, b):
+    """The inner product of two vectors."""
+    return math.fsum(float(p) * float(q) for p, q in zip(a, b, strict=True))
+
+
+def weights(score, allowed, masses, row):
     """The weights `row(scores, masses)` of the tokens with mass to which a token may attend; other weights are zero."""
-    n, score = x.shape[0], scores(x, form)
+    n = len(score)
     mass = [1.0] * n if masses is None else [float(m) for m in masses]
     out = np.zeros((n, n))
     for i in range(n):
@@ -65,14 +70,25 @@ def shares(terms):
     return [term / math.fsum(terms) for term in terms]
 
 
+def linear(terms, mass, normalise):
+    """m_j t_j over their sum, or over the sum of the masses."""
+    terms = [m * float(term) for term, m in zip(terms, mass, strict=True)]
+    return shares(terms) if normalise else [term / math.fsum(mass) for term in terms]
+
+
+def hardmax(score, mass, slack):
+    return shares([m * (s >= max(score) - slack) for s, m in zip(score, mass, strict=True)])
+
+
+def softmax(score, mass):
+    top = max(score)
+    return shares([m * math.exp(s - top) for s, m in zip(score, mass, strict=True)])
+
+
 def softmax_weights(x, beta, form=None, allowed=full, masses=None):
     """m_j e^{beta s_ij} / sum_k m_k e^{beta s_ik} over the tokens that i may attend to; a row of zeros if none."""
-
-    def row(score, mass):
-        top = max(beta * s for s in score)
-        return shares([m * math.exp(beta * s - top) for s, m in zip(score, mass, strict=True)])
-
-    return weights(x, form, allowed, masses, row)
+    row = lambda score, mass: softmax([beta * s for s in score], mass)
+    return weights(scores(x, form), allowed, masses, row)
 
 
 def sigmoid_weights(x, beta, form=None, allowed=full, masses=None, offset=None):
@@ -82,7 +98,7 @@ def sigmoid_weights(x, beta, form=None, allowed=full, masses=None, offset=None):
         b = -math.log(math.fsum(mass)) if offset is None else offset
         return [m / (1 + math.exp(-(beta * s + b))) for s, m in zip(score, mass, strict=True)]
 
-    return weights(x, form, allowed, masses, row)
+    return weights(scores(x, form), allowed, masses, row)
 
 
 def queries(x, form=None):
@@ -96,38 +112,27 @@ def queries(x, form=None):
     )
 
 
-def of_pairs(x, form, allowed, masses, score):
-    """Softmax weights of the score of each query with each token."""
-    asked, n = queries(x, form), x.shape[0]
-    found = [[score(asked[i], x[j]) for j in range(n)] for i in range(n)]
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros((n, n))
-    for i in range(n):
-        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        top = max((found[i][j] for j in seen), default=0.0)
-        if seen:
-            out[i, seen] = shares([mass[j] * math.exp(found[i][j] - top) for j in seen])
-    return out
+def of_pairs(x, form, score):
+    """The score of each query with each token."""
+    return [[score(query, token) for token in x] for query in queries(x, form)]
 
 
 def distance_weights(x, beta, form=None, allowed=full, masses=None):
     """Softmax of -beta |B^T x_i - x_j|^2 / 2."""
-    square = lambda q, y: math.fsum((float(a) - float(b)) ** 2 for a, b in zip(q, y, strict=True))
-    return of_pairs(x, form, allowed, masses, lambda q, y: -beta * square(q, y) / 2)
+    return weights(of_pairs(x, form, lambda q, y: -beta * dot(q - y, q - y) / 2), allowed, masses, softmax)
 
 
 def cosine_weights(x, beta, form=None, allowed=full, masses=None):
     """Softmax of beta times the cosine of B^T x_i and x_j; zero where one of the two is zero."""
-    dot = lambda q, y: math.fsum(float(a) * float(b) for a, b in zip(q, y, strict=True))
 
     def score(q, y):
         size = math.sqrt(dot(q, q)) * math.sqrt(dot(y, y))
         return beta * dot(q, y) / size if size > 0 else 0.0
 
-    return of_pairs(x, form, allowed, masses, score)
+    return weights(of_pairs(x, form, score), allowed, masses, softmax)
 
 
-def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000):
+def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None):
     """Sinkhorn's iteration: rows and columns are scaled in turn, in logarithms, until they no longer change."""
     n, score = x.shape[0], scores(x, form)
     mass = [1.0 / n] * n if masses is None else [float(m) / math.fsum(map(float, masses)) for m in masses]
@@ -139,7 +144,7 @@ def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000)
         top = max(terms)
         return top + math.log(math.fsum(math.exp(term - top) for term in terms))
 
-    for _ in range(sweeps):
+    for _ in range(4000):
         for i in heavy:
             f[i] = -log_sum([math.log(mass[j]) + beta * score[i][j] + g[j] for j in seen[i]])
         last = list(g)
@@ -147,12 +152,7 @@ def sinkhorn_weights(x, beta, form=None, allowed=full, masses=None, sweeps=4000)
             g[j] = -log_sum([math.log(mass[i]) + beta * score[i][j] + f[i] for i in heavy if allowed(i, j)])
         if max(abs(a - b) for a, b in zip(g, last, strict=True)) < 1e-14:
             break
-    out = np.zeros((n, n))
-    for i in range(n):
-        if seen[i]:
-            top = max(beta * score[i][j] + g[j] for j in seen[i])
-            out[i, seen[i]] = shares([mass[j] * math.exp(beta * score[i][j] + g[j] - top) for j in seen[i]])
-    return out
+    return weights([[beta * s + g[j] for j, s in enumerate(row)] for row in score], allowed, mass, softmax)
 
 
 def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0.0):
@@ -162,18 +162,13 @@ def unnormalised_weights(x, beta, form=None, allowed=full, masses=None, offset=0
 
 def kernel_weights(x, kernel, normalise, form=None, allowed=full, masses=None):
     """m_j f(s_ij) over their sum, or over the mass of the tokens that i may attend to."""
-
-    def row(score, mass):
-        terms = [m * float(kernel(s)) for s, m in zip(score, mass, strict=True)]
-        return shares(terms) if normalise else [term / math.fsum(mass) for term in terms]
-
-    return weights(x, form, allowed, masses, row)
+    row = lambda score, mass: linear([kernel(s) for s in score], mass, normalise)
+    return weights(scores(x, form), allowed, masses, row)
 
 
 def hardmax_weights(x, form=None, allowed=full, masses=None, slack=1e-9):
     """m_j over the mass of the maximisers of s_ik if j is one; scores within `slack` of the largest are maximisers."""
-    row = lambda score, mass: shares([m * (s >= max(score) - slack) for s, m in zip(score, mass, strict=True)])
-    return weights(x, form, allowed, masses, row)
+    return weights(scores(x, form), allowed, masses, lambda score, mass: hardmax(score, mass, slack))
 
 
 def average(weights, values):
@@ -189,11 +184,6 @@ def average(weights, values):
 def log_partition(x, beta, form=None, allowed=full, masses=None):
     """log sum_j m_j e^{beta s_ij}; minus infinity where i may attend to no mass."""
     return exponential_sums(beta * x, x if form is None else x @ np.asarray(form).T, x, masses, allowed)[0]
-
-
-def dot(a, b):
-    """The inner product."""
-    return math.fsum(float(p) * float(q) for p, q in zip(a, b, strict=True))
 
 
 def exponential_sums(queries, tokens, values, masses=None, allowed=full):

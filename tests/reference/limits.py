@@ -32,8 +32,8 @@ def residuals(z, dual, form, present=None):
     return np.array(found)
 
 
-def boolean_rows(z, t, value=1.0, form=1.0):
-    """The weight that each row of the attention of x = e^{tV} z does not give to one end, and the attention.
+def boolean_rows(z, t):
+    """The weight that each row of the attention of x = e^t z does not give to one end, and the attention.
 
     Tokens that differ by rounding alone are at one place.
     """
@@ -42,7 +42,7 @@ def boolean_rows(z, t, value=1.0, form=1.0):
     ends = min(z), max(z)
     far, weights = [], np.zeros((n, n))
     for i in range(n):
-        scores = [form * math.exp(2 * t * value) * z[i] * z[j] for j in range(n)]
+        scores = [math.exp(2 * t) * z[i] * z[j] for j in range(n)]
         terms = [math.exp(max(s - max(scores), -745.0)) for s in scores]
         for j in range(n):
             weights[i, j] = terms[j] / math.fsum(terms)

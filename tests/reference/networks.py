@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from tests.reference import transformer
+
 
 def linear(x, weight, bias=None):
     """The products of each row of x with the rows of `weight`, plus the bias."""
@@ -16,13 +18,7 @@ def linear(x, weight, bias=None):
 
 
 def layer_norm(x, weight, bias, eps):
-    out = np.zeros(x.shape)
-    for i, row in enumerate(x):
-        mean = math.fsum(row) / len(row)
-        variance = math.fsum((v - mean) ** 2 for v in row) / len(row)
-        for a, v in enumerate(row):
-            out[i, a] = (v - mean) / math.sqrt(variance + eps) * weight[a] + bias[a]
-    return out
+    return np.array([transformer.layer_norm(row, weight, bias, eps) for row in x])
 
 
 def rms_norm(x, weight, eps):
@@ -41,7 +37,24 @@ def act(name, v):
         return v / (1 + math.exp(-v))
     if name == "gelu":
         return v * (1 + math.erf(v / math.sqrt(2))) / 2
-    return v / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+    return transformer.gelu(v)
+
+
+def bent(name, x):
+    """`act` of every entry."""
+    return np.vectorize(lambda v: act(name, v))(x)
+
+
+def maps(tensors, prefix, eps):
+    """The affine map, and the layer norm, of a name below `prefix`."""
+
+    def map_(name, y):
+        return linear(y, tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias"))
+
+    def norm(name, y):
+        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
+
+    return map_, norm
 
 
 def attention(query, key, value, heads, scale, word, bias=None, back=None):
@@ -71,19 +84,11 @@ def attention(query, key, value, heads, scale, word, bias=None, back=None):
 
 def albert_layer(x, tensors, prefix, heads, word, activation, eps):
     """x after one layer, and its attention, (heads, n, n)."""
-
-    def map_(name, y):
-        return linear(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"])
-
-    def norm(name, y):
-        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
-
+    map_, norm = maps(tensors, prefix, eps)
     query, key, value = (map_(f"attention.{name}", x) for name in ("query", "key", "value"))
-    scale = 1 / math.sqrt(x.shape[1] / heads)
-    out, weights = attention(query, key, value, heads, scale, word)
+    out, weights = attention(query, key, value, heads, 1 / math.sqrt(x.shape[1] / heads), word)
     x = norm("attention.LayerNorm", x + map_("attention.dense", out))
-    wide = np.vectorize(lambda v: act(activation, v))(map_("ffn", x))
-    return norm("full_layer_layer_norm", x + map_("ffn_output", wide)), weights
+    return norm("full_layer_layer_norm", x + map_("ffn_output", bent(activation, map_("ffn", x)))), weights
 
 
 def t5_bucket(distance, buckets, furthest):
@@ -119,11 +124,9 @@ def t5_block(x, tensors, prefix, heads, word, bias, activation, gated, eps, norm
     out, weights = attention(query, key, value, heads, 1.0, word, bias)
     x = x + linear(out, get("layer.0.SelfAttention.o"))
     y = norm(x, "layer.1.layer_norm")
-    bend = np.vectorize(lambda v: act(activation, v))
+    wide = bent(activation, linear(y, get("layer.1.DenseReluDense.wi_0" if gated else "layer.1.DenseReluDense.wi")))
     if gated:
-        wide = bend(linear(y, get("layer.1.DenseReluDense.wi_0"))) * linear(y, get("layer.1.DenseReluDense.wi_1"))
-    else:
-        wide = bend(linear(y, get("layer.1.DenseReluDense.wi")))
+        wide = wide * linear(y, get("layer.1.DenseReluDense.wi_1"))
     return x + linear(wide, get("layer.1.DenseReluDense.wo")), weights
 
 
@@ -159,10 +162,7 @@ def rotated(x, size, rope):
 
 def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation, eps):
     """x after one block, and its attention, (heads, n, n); each word sees `back` words, of which it is the last."""
-
-    def map_(name, y):
-        return linear(y, tensors[f"{prefix}{name}.weight"], tensors.get(f"{prefix}{name}.bias"))
-
+    map_, _ = maps(tensors, prefix, eps)
     y = rms_norm(x, tensors[f"{prefix}input_layernorm.weight"], eps)
     query, key, value = (map_(f"self_attn.{name}_proj", y) for name in "qkv")
     size = query.shape[1] // heads
@@ -172,38 +172,25 @@ def llama_block(x, tensors, prefix, heads, shared, word, back, rope, activation,
     out, weights = attention(query, key[:, columns], value[:, columns], heads, size**-0.5, word, back=back)
     x = x + map_("self_attn.o_proj", out)
     y = rms_norm(x, tensors[f"{prefix}post_attention_layernorm.weight"], eps)
-    wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.gate_proj", y)) * map_("mlp.up_proj", y)
+    wide = bent(activation, map_("mlp.gate_proj", y)) * map_("mlp.up_proj", y)
     return x + map_("mlp.down_proj", wide), weights
 
 
 def bert_layer(x, tensors, prefix, heads, word, activation, eps):
     """x after one layer, and its attention, (heads, n, n)."""
-
-    def map_(name, y):
-        return linear(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"])
-
-    def norm(name, y):
-        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
-
+    map_, norm = maps(tensors, prefix, eps)
     query, key, value = (map_(f"attention.self.{name}", x) for name in ("query", "key", "value"))
     out, weights = attention(query, key, value, heads, 1 / math.sqrt(x.shape[1] / heads), word)
     x = norm("attention.output.LayerNorm", x + map_("attention.output.dense", out))
-    wide = np.vectorize(lambda v: act(activation, v))(map_("intermediate.dense", x))
-    return norm("output.LayerNorm", x + map_("output.dense", wide)), weights
+    return norm("output.LayerNorm", x + map_("output.dense", bent(activation, map_("intermediate.dense", x)))), weights
 
 
 def gpt2_block(x, tensors, prefix, heads, word, activation, eps, scale):
     """x after one block, and its attention, (heads, n, n); the scores are multiplied by `scale`."""
-
-    def map_(name, y):  # the inputs are the rows of these weights
-        return linear(y, tensors[f"{prefix}{name}.weight"].T, tensors[f"{prefix}{name}.bias"])
-
-    def norm(name, y):
-        return layer_norm(y, tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"], eps)
-
+    # The inputs are the rows of these weights; vectors are their own transposes.
+    map_, norm = maps({name: tensor.T for name, tensor in tensors.items()}, prefix, eps)
     d, all_three = x.shape[1], map_("attn.c_attn", norm("ln_1", x))
     query, key, value = (all_three[:, k * d : (k + 1) * d] for k in range(3))
     out, weights = attention(query, key, value, heads, scale, word, back=math.inf)
     x = x + map_("attn.c_proj", out)
-    wide = np.vectorize(lambda v: act(activation, v))(map_("mlp.c_fc", norm("ln_2", x)))
-    return x + map_("mlp.c_proj", wide), weights
+    return x + map_("mlp.c_proj", bent(activation, map_("mlp.c_fc", norm("ln_2", x)))), weights

@@ -69,8 +69,13 @@ def close_pairs_fraction(x, cosine):
 
 
 def labels(x, radius):
-    """Connected components by a walk over the graph; each token has the number of the first member."""
-    n, out = x.shape[0], [-1] * x.shape[0]
+    """The components of tokens; two tokens are neighbours if their distance is at most `radius`."""
+    return np.array(components(len(x), lambda i, j: math.dist(x[i], x[j]) <= radius))
+
+
+def components(n, joined):
+    """Connected components of n members by a walk over the graph, named by the first member."""
+    out = [-1] * n
     for first in range(n):
         if out[first] >= 0:
             continue
@@ -78,10 +83,10 @@ def labels(x, radius):
         while queue:
             i = queue.pop()
             for j in range(n):
-                if out[j] < 0 and math.dist(x[i], x[j]) <= radius:
+                if out[j] < 0 and joined(i, j):
                     out[j] = first
                     queue.append(j)
-    return np.array(out)
+    return out
 
 
 def sink_mass(weights, include_self=False):

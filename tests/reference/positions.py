@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from tests.reference import attention
+
 
 def slope(value):
     """-slope |i - j|."""
@@ -48,26 +50,9 @@ def weights(kind, x, allowed, masses=None, *, beta=1.0, form=None, log_weight=No
     """The attention matrix of one kind; `log_weight(i, j)` is added to exponents, for hardmax to scores."""
     n, s = len(x), scores(x, form, turned)
     b = np.array([[0.0 if log_weight is None else log_weight(i, j) for j in range(n)] for i in range(n)])
-    mass = [1.0] * n if masses is None else [float(m) for m in masses]
-    out = np.zeros((n, n))
-    for i in range(n):
-        seen = [j for j in range(n) if allowed(i, j) and mass[j] > 0]
-        if not seen:
-            continue
-        if kind == "softmax":
-            top = max(beta * s[i, j] + b[i, j] for j in seen)
-            terms = [mass[j] * math.exp(beta * s[i, j] + b[i, j] - top) for j in seen]
-            total = math.fsum(terms)
-        elif kind == "unnormalised":
-            terms = [mass[j] * math.exp(beta * s[i, j] + b[i, j] - offset) for j in seen]
-            total = math.fsum(mass[j] for j in seen)
-        elif kind == "hardmax":
-            top = max(s[i, j] + b[i, j] for j in seen)
-            terms = [mass[j] * (s[i, j] + b[i, j] >= top - slack) for j in seen]
-            total = math.fsum(terms)
-        else:
-            terms = [mass[j] * float(kernel(s[i, j])) * math.exp(b[i, j]) for j in seen]
-            total = math.fsum(terms if kind == "kernel" else [mass[j] for j in seen])
-        for j, term in zip(seen, terms, strict=True):
-            out[i, j] = term / total
-    return out
+    if kind == "softmax":
+        return attention.weights(beta * s + b, allowed, masses, attention.softmax)
+    if kind == "hardmax":
+        return attention.weights(s + b, allowed, masses, lambda score, mass: attention.hardmax(score, mass, slack))
+    terms = np.exp(beta * s + b - offset) if kind == "unnormalised" else np.vectorize(kernel)(s) * np.exp(b)
+    return attention.weights(terms, allowed, masses, lambda row, mass: attention.linear(row, mass, kind == "kernel"))

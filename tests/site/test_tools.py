@@ -2,11 +2,11 @@
 
 import html
 import re
-import sys
 
 import nbformat
 import pytest
 
+from tests.docs.tools import tool
 from tests.helpers import ROOT
 from tests.house.test_docs import docstrings, public_modules
 
@@ -14,16 +14,8 @@ from tests.house.test_docs import docstrings, public_modules
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
 pytest.importorskip("latex2mathml", reason="latex2mathml is not installed: pip install '.[docs]'")
 pytest.importorskip("nbconvert", reason="nbconvert is not installed: pip install '.[docs]'")
-sys.path.insert(0, str(ROOT / "docs" / "_tools"))
-try:
-    import hooks
-    import made_pages
-    import mathml
-    import notebook_pages
-    import reference_pages
-    import repository_links
-finally:
-    sys.path.remove(str(ROOT / "docs" / "_tools"))
+hooks, made_pages, mathml = map(tool, ("hooks", "made_pages", "mathml"))
+notebook_pages, reference_pages, repository_links = map(tool, ("notebook_pages", "reference_pages", "repository_links"))
 
 
 @pytest.mark.parametrize(

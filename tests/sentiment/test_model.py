@@ -107,6 +107,15 @@ def test_softmax_is_that_of_loops():
     assert_close(eqx.filter_jit(MODEL.softmax_logits)(ids[:-1], counts[:-1], beta), total[:-1])
 
 
+@pytest.mark.exhaustive
+def test_shares_are_the_derivative():
+    """The derivative of a logit in the embedding of a word is the word's share times w."""
+    ids, counts = batch(1)
+    grad = jax.jit(jax.grad(lambda model: model.logits(ids[:1], counts[:1])[0]))(MODEL)
+    shares = MODEL.shares(ids[:1], counts[:1])[0]
+    assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")
+
+
 def test_positive_definite_form_is_absorbed_by_the_embedding():
     """A form A = L L^T with E and w equals the identity with E L and L^-1 w."""
     S = normal(5, HEADS, D, D)
@@ -132,9 +141,7 @@ def test_one_head_may_leave_its_axis_out():
     plain = HardmaxClassifier(normal(0, WORDS, D), normal(1, D), 0.0, 1.0, np.eye(D))
     full = HardmaxClassifier(normal(0, WORDS, 1, D), normal(1, 1, D), jnp.zeros(()), jnp.ones(1), np.eye(D)[None])
     assert plain.embedding.shape == (WORDS, 1, D) and plain.depth == 8
-    assert jax.tree_util.tree_structure(plain) == jax.tree_util.tree_structure(full)
-    for a, b in zip(jax.tree_util.tree_leaves(plain), jax.tree_util.tree_leaves(full), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert eqx.tree_equal(plain, full)
     np.testing.assert_allclose(plain.alpha, 1, rtol=1e-15)
 
 
@@ -161,12 +168,3 @@ def test_alpha_comes_back(alpha):
 def test_parameters_that_cannot_be(options, words):
     with as_a_user(), pytest.raises(ValueError, match=words):
         classifier(**options)
-
-
-@pytest.mark.exhaustive
-def test_shares_are_the_derivative():
-    """The derivative of a logit in the embedding of a word is the word's share times w."""
-    ids, counts = batch(1)
-    grad = jax.jit(jax.grad(lambda model: model.logits(ids[:1], counts[:1])[0]))(MODEL)
-    shares = MODEL.shares(ids[:1], counts[:1])[0]
-    assert_close(grad.embedding[ids[0]], shares[:, :, None] * MODEL.w[None], "identity")

@@ -133,18 +133,14 @@ def test_it_comes_back_from_its_file(reflected, tmp_path):
     np.testing.assert_array_equal(again.logits(texts), reflected.logits(texts))
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(reflected, tmp_path):
     def killed(line):
         if line.startswith("epoch 2 of"):
-            raise Killed
+            raise KeyboardInterrupt
 
     recipe, path = reflected.recipe, tmp_path / "checkpoint"
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         fit(SPLIT.train, SPLIT.validation, recipe, key=jr.key(1), checkpoint=path, say=killed)
     done = fit(SPLIT.train, SPLIT.validation, recipe, key=jr.key(1), checkpoint=path)
     np.testing.assert_array_equal(done.model.embedding, reflected.model.embedding)

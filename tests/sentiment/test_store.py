@@ -4,7 +4,6 @@ import gzip
 import json
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,9 +33,7 @@ def fitted_of(dtype=jnp.float32, heads=1, d=2, A=None, words=WORDS):
 
 
 def same(a, b):
-    arrays = zip(*(jax.tree_util.tree_leaves(eqx.filter(one.model, eqx.is_array)) for one in (a, b)), strict=True)
-    assert all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays)
-    assert jax.tree_util.tree_structure(a.model) == jax.tree_util.tree_structure(b.model)
+    assert eqx.tree_equal(a.model, b.model)
     assert (a.vocabulary, a.recipe, a.history, a.best_epoch) == (b.vocabulary, b.recipe, b.history, b.best_epoch)
 
 
@@ -117,17 +114,11 @@ def test_missing_and_broken_files(tmp_path):
         assert f"{MODEL} cannot be read" in refused(tmp_path)
 
 
-def test_other_formats_and_versions(tmp_path):
-    save(fitted_of(), tmp_path)
-    rewrite_sealed(tmp_path / MODEL, version=3)
-    assert "is of version 3; read it with the clusterjax that wrote it" in refused(tmp_path)
-    rewrite_sealed(tmp_path / MODEL, format="another", version=2)
-    assert "folder must be a model of this library, but" in refused(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     (
+        ({"version": 3}, "is of version 3; read it with the clusterjax that wrote it"),
+        ({"format": "another"}, "folder must be a model of this library, but"),
         ({"recipe": {"dim": 2, "wings": 4}}, "does not fit this version"),
         ({"history": {}}, "history is an object in place of a list"),
         ({"report": 3}, "report is 3 in place of"),
@@ -158,17 +149,6 @@ def test_vocabulary_of_another_version(tmp_path):
     packed = gzip.compress(json.dumps({**record, "version": 2}).encode())
     rewrite_sealed(tmp_path / MODEL, {**arrays, "vocabulary": np.frombuffer(packed, np.uint8)})
     assert "version is 2 in place of 1" in refused(tmp_path)
-
-
-def test_disk_full_leaves_the_former_model(tmp_path, monkeypatch):
-    former = fitted_of()
-    save(former, tmp_path, {"old": 1})
-    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ValueError, match="must be .* can.* be written.*No space left.*make room"):
-        save(fitted_of(words=(*WORDS, "great")), tmp_path, {"new": 1})
-    monkeypatch.undo()
-    same(load(tmp_path), former)
-    assert load_report(tmp_path) == {"old": 1} and len(list(tmp_path.iterdir())) == 1
 
 
 def test_vocabulary_of_another_model_is_not_written(tmp_path):

@@ -54,21 +54,15 @@ def slope_error(model):
     return {"closeness": -float(np.abs(np.asarray(model.slope) - SLOPE).max())}
 
 
-def same(a, b):
-    leaves = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
-    return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in leaves)
+same = eqx.tree_equal
 
 
-class Killed(Exception):
-    pass
-
-
-def killer(after):
+def interrupt(after):
     """A `say` that ends the run once `after` epochs are done."""
 
     def say(line):
         if line.startswith(f"epoch {after} of"):
-            raise Killed
+            raise KeyboardInterrupt
 
     return say
 
@@ -110,8 +104,8 @@ def test_only_what_is_trainable_is_trained():
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, after):
     path, options = tmp_path / "deep" / "checkpoint", {"evaluate": slope_error, "monitor": "closeness"}
     whole = run(**options)
-    with pytest.raises(Killed):
-        run(checkpoint=path, say=killer(after), **options)
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint=path, say=interrupt(after), **options)
     lines = []
     done = run(checkpoint=path, say=lines.append, **options)
     assert lines[0] == f"resuming after epoch {after} of 4" and len(lines) == 5 - after
@@ -139,15 +133,6 @@ def test_what_follows_from_other_settings_is_named_alone(tmp_path):
         run(1, checkpoint=tmp_path / "checkpoint", settings={"seed": 0, "data": "def"})
 
 
-@pytest.mark.parametrize("kept", (0, 4, 100, -8), ids=lambda kept: f"{kept}-bytes")
-def test_truncated_checkpoint_is_refused(tmp_path, kept):
-    path = tmp_path / "checkpoint"
-    run(1, checkpoint=path)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="checkpoint must be a file of this library, but .* cannot be read"):
-        run(2, checkpoint=path)
-
-
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "checkpoint"
     path.write_bytes(safetensors.numpy.save({"0": np.zeros(3)}))
@@ -173,8 +158,8 @@ def test_checkpoint_of_another_model_is_refused(tmp_path):
 def test_disk_full_at_a_checkpoint_keeps_the_former_one(tmp_path, monkeypatch, call):
     path = tmp_path / "checkpoint"
     whole = run(3)
-    with pytest.raises(Killed):
-        run(3, checkpoint=path, say=killer(1))
+    with pytest.raises(KeyboardInterrupt):
+        run(3, checkpoint=path, say=interrupt(1))
     former = path.read_bytes()
 
     def full(*arguments):

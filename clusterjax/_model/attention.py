@@ -130,9 +130,16 @@ def log_weights_of(position: AbstractPosition | None, t: RealScalarLike, n: int,
     return position.log_weights(t, n, dtype) if isinstance(position, AbstractLogWeights) else None
 
 
-def all_log_weights(log_weights: LogWeights, n: int, dtype: Any) -> Float[Array, "n n"]:
-    """The log-weights of all pairs of `n` tokens."""
-    return log_weights(jnp.arange(n)[:, None], jnp.arange(n)[None, :], dtype)
+def _added(scores: Float[Array, "n n"], log_weights: LogWeights | None) -> Float[Array, "n n"]:
+    """The scores of all pairs plus their log-weights, if there are some."""
+    n = scores.shape[0]
+    if log_weights is None:
+        return scores
+    return scores + log_weights(jnp.arange(n)[:, None], jnp.arange(n)[None, :], scores.dtype)
+
+
+# Queries and keys whose inner products are the scores.
+Compared = tuple[Float[Array, "n k"], Float[Array, "n k"]]
 
 
 class AbstractExponentialAttention(AbstractAttention):
@@ -142,7 +149,13 @@ class AbstractExponentialAttention(AbstractAttention):
     """
 
     beta: eqx.AbstractVar[StoredParameter]
+    summation: eqx.AbstractVar[AbstractExponentialSum]
     position: eqx.AbstractVar[AbstractPosition | None]
+
+    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
+        x, _, masses = self.enter(x, None, t, masses)
+        queries, keys, log_weights = self._placed(self.queries(x, t), x, t, masses)
+        return self._of_scores(_added(matmul(queries, keys.T), log_weights), t, masses)
 
     def average(
         self, x: Tokens, values: Float[Array, "n k"] | None, t: RealScalarLike = 0.0, masses: Masses | None = None
@@ -150,18 +163,6 @@ class AbstractExponentialAttention(AbstractAttention):
         x, values, masses = self.enter(x, values, t, masses)
         return self.between(self.queries(x, t), x, values, t, masses)
 
-    def _queries(self, x: Tokens, t: RealScalarLike) -> Tokens:
-        """The queries times beta: (n, d) numbers, where the product of beta with the scores would be (n, n)."""
-        return at_time(self.beta, t, x.dtype) * self.queries(x, t)
-
-    def _scores(self, x: Tokens, t: RealScalarLike) -> Float[Array, "n n"]:
-        """The exponents of all pairs, (n, n): beta times the scores, plus the log-weights of the position."""
-        queries, keys = turned(self.position, self._queries(x, t), x, t)
-        scores = matmul(queries, keys.T)
-        log_weights = log_weights_of(self.position, t, x.shape[0], scores.dtype)
-        return scores if log_weights is None else scores + all_log_weights(log_weights, x.shape[0], scores.dtype)
-
-    @abstractmethod
     def between(
         self,
         queries: Float[Array, "n k"],
@@ -176,6 +177,47 @@ class AbstractExponentialAttention(AbstractAttention):
 
         Scores with a bias are not inner products, so that no summation applies: the (n, n) matrix is formed.
         """
+        placed, keys, log_weights = self._placed(queries, tokens, t, masses)
+        if bias is not None:
+            scores = matmul(placed, keys.T) + at_time(self.beta, t, queries.dtype) * bias
+            weights = self._of_scores(_added(scores, log_weights), t, masses)
+            return matmul(weights, tokens if values is None else values)
+        # The values are by default the tokens; a summation would take the keys, which may be other vectors.
+        values = tokens if values is None and keys is not tokens else values
+        return self._of_sums(self._sums(placed, keys, values, masses, log_weights), t, masses)
+
+    def _placed(
+        self, queries: Tokens, tokens: Tokens, t: RealScalarLike, masses: Masses | None
+    ) -> tuple[Float[Array, "n k"], Float[Array, "n k"], LogWeights | None]:
+        """Queries times beta and keys, both turned by the position, and the log-weights of the position."""
+        queries, keys = self._compared(queries, tokens, masses)
+        # The queries are (n, d) numbers, where the product of beta with the scores would be (n, n).
+        queries, keys = turned(self.position, at_time(self.beta, t, queries.dtype) * queries, keys, t)
+        return queries, keys, log_weights_of(self.position, t, tokens.shape[0], tokens.dtype)
+
+    def _sums(
+        self,
+        queries: Float[Array, "n k"],
+        keys: Float[Array, "n k"],
+        values: Float[Array, "n v"] | None,
+        masses: Masses | None,
+        log_weights: LogWeights | None,
+    ) -> ExponentialSums:
+        # A user-defined summation may have no argument for log-weights.
+        extra = () if log_weights is None else (log_weights,)
+        return self.summation.exponential(queries, keys, values, masses, self.mask, *extra)
+
+    @abstractmethod
+    def _compared(self, queries: Tokens, tokens: Tokens, masses: Masses | None) -> Compared:
+        """The vectors in place of `queries` and `tokens` whose inner products are the scores."""
+
+    @abstractmethod
+    def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
+        """The weights for given scores, times beta and with log-weights."""
+
+    @abstractmethod
+    def _of_sums(self, sums: ExponentialSums, t: RealScalarLike, masses: Masses | None) -> Float[Array, "n v"]:
+        """The averages for given sums."""
 
 
 def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
@@ -297,7 +339,20 @@ def check_number_of_masses(masses: Any, n: int) -> None:
 # 1805.02867, for summations over parts of a row). Queries are multiplied by beta: summations do not depend on beta.
 
 
-class SoftmaxAttention(AbstractExponentialAttention):
+class AbstractSoftmaxAttention(AbstractExponentialAttention):
+    """An attention whose rows of weights are a softmax of scores, which the subclasses define."""
+
+    def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
+        return softmax_weights(scores, masses, self.mask)
+
+    def _of_sums(self, sums: ExponentialSums, t: RealScalarLike, masses: Masses | None) -> Float[Array, "n v"]:
+        if masses is None:
+            # Every row attends to itself: the sum is zero only if all scores overflow, and the result is then NaN.
+            return sums.total / sums.normaliser[:, None]
+        return ratio(sums.total, sums.normaliser)
+
+
+class SoftmaxAttention(AbstractSoftmaxAttention):
     """Self-attention (SA): $w_{ij} = exp(β⟨x_i, B x_j⟩) / ∑_k exp(β⟨x_i, B x_k⟩)$.
 
     Each row of weights is positive and sums to one. At `beta = 0`, the average is the mean; for large `beta`, it tends
@@ -351,34 +406,16 @@ class SoftmaxAttention(AbstractExponentialAttention):
         check_square(self.query_key, "query_key")
         check_parts(self.mask, self.summation, self.position, AbstractExponentialSum)
 
-    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        x, _, masses = self.enter(x, None, t, masses)
-        return softmax_weights(self._scores(x, t), masses, self.mask)
-
-    def between(
-        self,
-        queries: Float[Array, "n k"],
-        tokens: Float[Array, "n k"],
-        values: Float[Array, "n v"] | None,
-        t: RealScalarLike = 0.0,
-        masses: Masses | None = None,
-        *,
-        bias: Float[Array, "n n"] | None = None,
-    ) -> Float[Array, "n v"]:
-        beta = at_time(self.beta, t, queries.dtype)
-        queries, keys, values, log_weights = _placed(self.position, beta * queries, tokens, values, t)
-        if bias is None:
-            return softmax_average(queries, keys, values, masses, self.mask, self.summation, log_weights)
-        weights = softmax_weights(_biased(queries, keys, beta, bias, log_weights), masses, self.mask)
-        return matmul(weights, tokens if values is None else values)
-
     def log_partition(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, " n"]:
         """The logarithms $log Z_i = log ∑_j m_j exp(β⟨x_i, B x_j⟩)$, (n,); finite at any beta."""
         x, _, masses = self.enter(x, None, t, masses)
         # Only the normaliser is needed; a single column of values is the minimum for a summation.
-        queries, keys, values, log_weights = _placed(self.position, self._queries(x, t), x, x[:, :1], t)
-        sums = exponential_sums(self.summation, queries, keys, values, masses, self.mask, log_weights)
+        queries, keys, log_weights = self._placed(self.queries(x, t), x, t, masses)
+        sums = self._sums(queries, keys, x[:, :1], masses, log_weights)
         return sums.shift + jnp.log(sums.normaliser)
+
+    def _compared(self, queries: Tokens, tokens: Tokens, masses: Masses | None) -> Compared:
+        return queries, tokens
 
 
 def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: AbstractMask) -> Float[Array, "n n"]:
@@ -395,64 +432,6 @@ def softmax_weights(scores: Float[Array, "n n"], masses: Masses | None, mask: Ab
     kernel = jnp.exp(below(scores, jnp.where(jnp.isneginf(top), 0, top), has_mass))
     kernel = kernel if masses is None else kernel * masses[None, :]
     return ratio(kernel, jnp.sum(kernel, axis=1))
-
-
-def softmax_average(
-    queries: Float[Array, "n k"],
-    tokens: Float[Array, "n k"],
-    values: Float[Array, "n v"] | None,
-    masses: Masses | None,
-    mask: AbstractMask,
-    summation: AbstractExponentialSum,
-    log_weights: LogWeights | None = None,
-) -> Float[Array, "n v"]:
-    """The averages $∑_j w_{ij} v_j$ with $w_{ij} ∝ m_j exp(⟨q_i, y_j⟩ + b_{ij})$, by default of tokens."""
-    sums = exponential_sums(summation, queries, tokens, values, masses, mask, log_weights)
-    if masses is None:
-        # Every row attends to itself: the sum is zero only if all scores overflow, and the result is then NaN.
-        return sums.total / sums.normaliser[:, None]
-    return ratio(sums.total, sums.normaliser)
-
-
-def exponential_sums(
-    summation: AbstractExponentialSum,
-    queries: Float[Array, "n k"],
-    tokens: Float[Array, "n k"],
-    values: Float[Array, "n v"] | None,
-    masses: Masses | None,
-    mask: AbstractMask,
-    log_weights: LogWeights | None,
-) -> ExponentialSums:
-    """The sums of `summation`, which is called with log-weights only where there are some."""
-    # A user-defined summation may have no argument for log-weights.
-    extra = () if log_weights is None else (log_weights,)
-    return summation.exponential(queries, tokens, values, masses, mask, *extra)
-
-
-def _placed(
-    position: AbstractPosition | None,
-    queries: Float[Array, "n k"],
-    tokens: Float[Array, "n k"],
-    values: Float[Array, "n v"] | None,
-    t: RealScalarLike,
-) -> tuple[Float[Array, "n k"], Float[Array, "n k"], Float[Array, "n v"] | None, LogWeights | None]:
-    """Queries, keys, values and log-weights of tokens with a position."""
-    # A rotary position turns queries and keys, but not the values, which are by default the tokens.
-    values = tokens if values is None and isinstance(position, Rotary) else values
-    queries, keys = turned(position, queries, tokens, t)
-    return queries, keys, values, log_weights_of(position, t, tokens.shape[0], tokens.dtype)
-
-
-def _biased(
-    queries: Float[Array, "n k"],
-    keys: Float[Array, "n k"],
-    beta: Array,
-    bias: Float[Array, "n n"],
-    log_weights: LogWeights | None,
-) -> Float[Array, "n n"]:
-    """The exponents of all pairs, with a bias that is multiplied by beta, and log-weights that are not."""
-    scores = matmul(queries, keys.T) + beta * bias
-    return scores if log_weights is None else scores + all_log_weights(log_weights, scores.shape[0], scores.dtype)
 
 
 # Unnormalised attention, whose flow with V = B = I is the gradient flow of the interaction energy.
@@ -514,34 +493,17 @@ class UnnormalisedAttention(AbstractExponentialAttention):
         check_parts(self.mask, self.summation, self.position, AbstractExponentialSum)
         check_beta(self.offset, "offset", "number")
 
-    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        x, _, masses = self.enter(x, None, t, masses)
-        return self._of_scores(self._scores(x, t), t, masses)
+    def _compared(self, queries: Tokens, tokens: Tokens, masses: Masses | None) -> Compared:
+        return queries, tokens
 
-    def between(
-        self,
-        queries: Float[Array, "n k"],
-        tokens: Float[Array, "n k"],
-        values: Float[Array, "n v"] | None,
-        t: RealScalarLike = 0.0,
-        masses: Masses | None = None,
-        *,
-        bias: Float[Array, "n n"] | None = None,
-    ) -> Float[Array, "n v"]:
-        beta = at_time(self.beta, t, queries.dtype)
-        queries, keys, values, log_weights = _placed(self.position, beta * queries, tokens, values, t)
-        if bias is not None:
-            weights = self._of_scores(_biased(queries, keys, beta, bias, log_weights), t, masses)
-            return matmul(weights, tokens if values is None else values)
+    def _of_sums(self, sums: ExponentialSums, t: RealScalarLike, masses: Masses | None) -> Float[Array, "n v"]:
         # The divisor is the attended mass, not the normaliser of the sums.
-        sums = exponential_sums(self.summation, queries, keys, values, masses, self.mask, log_weights)
-        masses = jnp.ones(queries.shape[0], queries.dtype) if masses is None else masses
+        masses = jnp.ones(sums.shift.shape, sums.shift.dtype) if masses is None else masses
         # One exponential of the difference: e^shift alone may overflow where its product with e^-offset does not.
-        size = jnp.exp(sums.shift - at_time(self.offset, t, queries.dtype)) / self._attended(masses)
+        size = jnp.exp(sums.shift - at_time(self.offset, t, sums.shift.dtype)) / self._attended(masses)
         return size[:, None] * sums.total
 
     def _of_scores(self, scores: Float[Array, "n n"], t: RealScalarLike, masses: Masses | None) -> Float[Array, "n n"]:
-        """The weights for given scores, (n, n)."""
         masses = jnp.ones(scores.shape[0], scores.dtype) if masses is None else masses
         scores = jnp.where(self.mask.matrix(scores.shape[0]), scores, -jnp.inf)
         scores = scores - at_time(self.offset, t, scores.dtype)
@@ -629,9 +591,7 @@ class HardmaxAttention(AbstractAttention):
         allowed = self.mask.matrix(x.shape[0])
         masses = jnp.ones(x.shape[0], x.dtype) if masses is None else masses
         attended = allowed & (masses > 0)[None, :]
-        scores = matmul(queries, keys.T)
-        scores = scores if log_weights is None else scores + all_log_weights(log_weights, x.shape[0], x.dtype)
-        scores = jnp.where(attended, scores, -jnp.inf)
+        scores = jnp.where(attended, _added(matmul(queries, keys.T), log_weights), -jnp.inf)
         top = jnp.max(scores, axis=1)
         longest = longest_attended(keys, attended)
         least = top - tie_slack(queries, longest, self._tolerance(x), None if log_weights is None else top)

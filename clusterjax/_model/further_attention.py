@@ -19,10 +19,10 @@ from .._base.types import Masses, RealScalarLike, Scalar, Tokens
 from .._summation import AbstractExponentialSum, AbstractSummation, Auto, Dense
 from .attention import (
     AbstractAttention,
-    AbstractExponentialAttention,
+    AbstractSoftmaxAttention,
+    Compared,
     check_parts,
     check_square,
-    softmax_average,
     softmax_weights,
 )
 from .mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, check_mask
@@ -139,20 +139,6 @@ class SigmoidAttention(AbstractAttention):
         return scores - jnp.log(jnp.where(attended > 0, attended, 1))[:, None]
 
 
-def _average(
-    attention: "DistanceAttention | CosineAttention",
-    queries: Float[Array, "n k"],
-    keys: Float[Array, "n k"],
-    values: Float[Array, "n v"],
-    masses: Masses | None,
-    bias: Float[Array, "n n"] | None,
-) -> Float[Array, "n v"]:
-    """The averages of values with softmax weights of given queries and keys, in place of the tokens."""
-    if bias is None:
-        return softmax_average(queries, keys, values, masses, attention.mask, attention.summation)
-    return matmul(softmax_weights(matmul(queries, keys.T) + bias, masses, attention.mask), values)
-
-
 # Distance attention: softmax attention with one more coordinate.
 #
 # -|q - y|^2 / 2 = <q, y> - |y|^2 / 2 - |q|^2 / 2, and the last term is the same in the whole row. Hence the weights are
@@ -162,7 +148,7 @@ def _average(
 # sees this key, whereas the mean of the keys would depend on later tokens.
 
 
-class DistanceAttention(AbstractExponentialAttention):
+class DistanceAttention(AbstractSoftmaxAttention):
     """Distance attention: $w_{ij} ∝ m_j exp(-β|B^T x_i - x_j|²/2)$, each row summing to one.
 
     On the sphere and with B = I the weights are those of `SoftmaxAttention`, which is faster there. In R^d the weights
@@ -218,46 +204,23 @@ class DistanceAttention(AbstractExponentialAttention):
         """None: no weight depends on the place of a token."""
         return None
 
-    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        x, _, masses = self.enter(x, None, t, masses)
-        queries, keys = _lifted(self.queries(x, t), x, masses)
-        return softmax_weights(matmul(at_time(self.beta, t, x.dtype) * queries, keys.T), masses, self.mask)
-
-    def between(
-        self,
-        queries: Float[Array, "n k"],
-        tokens: Float[Array, "n k"],
-        values: Float[Array, "n v"] | None,
-        t: RealScalarLike = 0.0,
-        masses: Masses | None = None,
-        *,
-        bias: Float[Array, "n n"] | None = None,
-    ) -> Float[Array, "n v"]:
-        beta, values = at_time(self.beta, t, queries.dtype), tokens if values is None else values
-        queries, keys = _lifted(queries, tokens, masses)
-        return _average(self, beta * queries, keys, values, masses, None if bias is None else beta * bias)
-
-
-def _lifted(
-    queries: Float[Array, "n k"], tokens: Float[Array, "n k"], masses: Masses | None
-) -> tuple[Float[Array, "n lifted"], Float[Array, "n lifted"]]:
-    """Queries and keys with one more coordinate, and with zeros up to `_NO_SERIES` dimensions, whose inner product is
-    $-|q - y|²/2$ up to a term of the query."""
-    first = tokens[0] if masses is None else tokens[jnp.argmax(masses > 0)]
-    # The weights do not depend on the origin, which needs no derivative.
-    origin = lax.stop_gradient(first)[None, :]
-    queries, keys = queries - origin, tokens - origin
-    last = -jnp.sum(keys * keys, axis=1, keepdims=True) / 2
-    # The lifted keys lie on no sphere: `Auto` tries no series for vectors of five dimensions or more.
-    none = jnp.zeros((len(keys), max(0, _NO_SERIES - keys.shape[1] - 1)), keys.dtype)
-    lifted = lambda rows, entry: jnp.concatenate([rows, entry, none], axis=1)
-    return lifted(queries, jnp.ones_like(last)), lifted(keys, last)
+    def _compared(self, queries: Tokens, tokens: Tokens, masses: Masses | None) -> Compared:
+        # Queries and keys with one more coordinate, and with zeros up to `_NO_SERIES` dimensions.
+        first = tokens[0] if masses is None else tokens[jnp.argmax(masses > 0)]
+        # The weights do not depend on the origin, which needs no derivative.
+        origin = lax.stop_gradient(first)[None, :]
+        queries, keys = queries - origin, tokens - origin
+        last = -jnp.sum(keys * keys, axis=1, keepdims=True) / 2
+        # The lifted keys lie on no sphere: `Auto` tries no series for vectors of five dimensions or more.
+        none = jnp.zeros((len(keys), max(0, _NO_SERIES - keys.shape[1] - 1)), keys.dtype)
+        lifted = lambda rows, entry: jnp.concatenate([rows, entry, none], axis=1)
+        return lifted(queries, jnp.ones_like(last)), lifted(keys, last)
 
 
 # Cosine attention: softmax attention whose queries and keys are normalised.
 
 
-class CosineAttention(AbstractExponentialAttention):
+class CosineAttention(AbstractSoftmaxAttention):
     """Cosine attention (query-key normalisation): $w_{ij} ∝ m_j exp(β⟨B^T x_i / |B^T x_i|, x_j / |x_j|⟩)$.
 
     The scores lie between -β and β, whatever the norms. On the sphere with B = I the weights are those of
@@ -307,24 +270,8 @@ class CosineAttention(AbstractExponentialAttention):
         """None: no weight depends on the place of a token."""
         return None
 
-    def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
-        x, _, masses = self.enter(x, None, t, masses)
-        scores = matmul(at_time(self.beta, t, x.dtype) * _unit(self.queries(x, t)), _unit(x).T)
-        return softmax_weights(scores, masses, self.mask)
-
-    def between(
-        self,
-        queries: Float[Array, "n k"],
-        tokens: Float[Array, "n k"],
-        values: Float[Array, "n v"] | None,
-        t: RealScalarLike = 0.0,
-        masses: Masses | None = None,
-        *,
-        bias: Float[Array, "n n"] | None = None,
-    ) -> Float[Array, "n v"]:
-        beta, values = at_time(self.beta, t, queries.dtype), tokens if values is None else values
-        queries, keys = beta * _unit(queries), _unit(tokens)
-        return _average(self, queries, keys, values, masses, None if bias is None else beta * bias)
+    def _compared(self, queries: Tokens, tokens: Tokens, masses: Masses | None) -> Compared:
+        return _unit(queries), _unit(tokens)
 
 
 def _unit(x: Float[Array, "n k"]) -> Float[Array, "n k"]:

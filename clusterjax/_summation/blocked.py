@@ -95,65 +95,63 @@ def _fold(step: Callable[[Any, Columns], Any], carry: Any, columns: Columns) -> 
     return lax.scan(lambda c, block: (step(c, block), None), carry, columns)[0]
 
 
-def _where_reached(
-    rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, attend: Callable[[bool], Any], skip: Any
-) -> Any:
-    """Return `attend(masked)` for a block, or `skip` if no row of the block may attend to any column."""
-    masked = block.present is not None
-    if isinstance(mask, FullMask):
-        return attend(masked)
-    # `reaches` and `covers` are Python booleans where the mask knows them at trace time, otherwise arrays.
-    corners = (rows[0], rows[-1], block.index[0], block.index[-1])
-    reaches, covers = mask.reaches(*corners), mask.covers(*corners)
+class RowBlock(eqx.Module):
+    """Some rows of a sum: their queries and numbers, and the mask and log-weights by which they attend to columns."""
 
-    def attend_some() -> Any:
-        if covers is False:
-            return attend(True)
-        return lax.cond(covers, lambda: attend(masked), lambda: attend(True))
+    queries: Float[Array, "rows d"]
+    numbers: Int[Array, " rows"]
+    mask: AbstractMask
+    log_weights: LogWeights | None = None
 
-    return attend_some() if reaches is True else lax.cond(reaches, attend_some, lambda: skip)
+    def where_reached(self, block: Columns, attend: Callable[[bool], Any], skip: Any) -> Any:
+        """Return `attend(masked)` for a block, or `skip` if no row may attend to any column of the block."""
+        masked = block.present is not None
+        if isinstance(self.mask, FullMask):
+            return attend(masked)
+        # `reaches` and `covers` are Python booleans where the mask knows them at trace time, otherwise arrays.
+        corners = (self.numbers[0], self.numbers[-1], block.index[0], block.index[-1])
+        reaches, covers = self.mask.reaches(*corners), self.mask.covers(*corners)
 
+        def attend_some() -> Any:
+            if covers is False:
+                return attend(True)
+            return lax.cond(covers, lambda: attend(masked), lambda: attend(True))
 
-def _scores(
-    queries: Float[Array, "rows d"],
-    rows: Int[Array, " rows"],
-    block: Columns,
-    mask: AbstractMask,
-    masked: bool,
-    log_weights: LogWeights | None,
-) -> Float[Array, "rows columns"]:
-    """The scores of one block; minus infinity where `masked` is True and a row may not attend to a column."""
-    scores = matmul(queries, block.tokens.T)
-    if log_weights is not None:
-        scores = scores + log_weights(rows[:, None], block.index[None, :], scores.dtype)
-    return _masked(scores, rows, block, mask, masked)
+        return attend_some() if reaches is True else lax.cond(reaches, attend_some, lambda: skip)
 
+    def scores(self, block: Columns, masked: bool) -> Float[Array, "rows columns"]:
+        """The scores of one block; minus infinity where `masked` is True and a row may not attend to a column."""
+        scores = matmul(self.queries, block.tokens.T)
+        if self.log_weights is not None:
+            scores = scores + self.log_weights(self.numbers[:, None], block.index[None, :], scores.dtype)
+        return self.masked(scores, block, masked)
 
-def _masked(scores: Array, rows: Int[Array, " rows"], block: Columns, mask: AbstractMask, masked: bool) -> Array:
-    if not masked:
-        return scores
-    allowed = mask.allowed(rows[:, None], block.index[None, :])
-    if block.present is not None:
-        allowed = allowed & block.present[None, :]
-    return jnp.where(allowed, scores, -jnp.inf)
+    def masked(self, scores: Array, block: Columns, masked: bool) -> Array:
+        """The scores of one block, set to minus infinity as in `scores`."""
+        if not masked:
+            return scores
+        allowed = self.mask.allowed(self.numbers[:, None], block.index[None, :])
+        if block.present is not None:
+            allowed = allowed & block.present[None, :]
+        return jnp.where(allowed, scores, -jnp.inf)
+
+    def attended_scores(self, block: Columns, masked: bool) -> Float[Array, "rows columns"]:
+        """The scores of one block, without derivative; minus infinity also for tokens without mass."""
+        scores = lax.stop_gradient(self.scores(block, masked))
+        return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
 
 
 def exponential_rows(
-    queries: Float[Array, "rows d"],
-    rows: Int[Array, " rows"],
-    columns: Columns,
-    mask: AbstractMask,
-    shift: Float[Array, " rows"] | None = None,
-    log_weights: LogWeights | None = None,
+    rows: RowBlock, columns: Columns, shift: Float[Array, " rows"] | None = None
 ) -> tuple[Float[Array, " rows"], Float[Array, "rows k"]]:
-    """The shift and the scaled sums of mass times [1, value], for the rows with the numbers `rows`.
+    """The shift and the scaled sums of mass times [1, value].
 
     A given `shift` belongs to a larger set of columns, of which these are a part.
     """
-    d = queries.shape[1]
+    queries, d = rows.queries, rows.queries.shape[1]
     elementwise = d + columns.width - 1 <= FEW_NUMBERS and _is_elementwise(queries.shape[0], columns.tokens.shape[1])
     # The bound of `rounded_down` is that of an inner product without log-weights.
-    elementwise = elementwise and log_weights is None
+    elementwise = elementwise and rows.log_weights is None
 
     def step(carry, block):
         before, sums = carry
@@ -162,9 +160,9 @@ def exponential_rows(
         def attend(masked):
             if elementwise:
                 scores: Any = sum(queries[:, k, None] * block.tokens[None, :, k] for k in range(d))
-                scores = _masked(scores, rows, block, mask, masked)
+                scores = rows.masked(scores, block, masked)
             else:
-                scores = _scores(queries, rows, block, mask, masked, log_weights)
+                scores = rows.scores(block, masked)
             # At least one exponent of a row is exactly zero; the sums so far are rescaled to the new maximum.
             if shift is None:
                 top, back = next_shift(before, sums[:, 0], scores, has_mass, 1, d if elementwise else 0)
@@ -177,7 +175,7 @@ def exponential_rows(
                 added = matmul(weights, weighted)
             return top, sums * back[:, None] + added
 
-        return _where_reached(rows, block, mask, attend, carry)
+        return rows.where_reached(block, attend, carry)
 
     start = lowest(queries.shape[0], queries.dtype) if shift is None else shift
     last, sums = _fold(step, (start, jnp.zeros((queries.shape[0], columns.width), queries.dtype)), columns)
@@ -238,79 +236,46 @@ def lowest(rows: int | tuple[int, ...], dtype: Any) -> Float[Array, "*rows"]:
     return jnp.full(rows, jnp.finfo(dtype).min, dtype)
 
 
-def hardmax_rows(
-    queries: Float[Array, "rows d"],
-    rows: Int[Array, " rows"],
-    columns: Columns,
-    mask: AbstractMask,
-    tie_tolerance: Scalar,
-    log_weights: LogWeights | None = None,
-) -> Float[Array, "rows k"]:
+def hardmax_rows(rows: RowBlock, columns: Columns, tie_tolerance: Scalar) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens that attain each row's maximum, up to rounding."""
     # The threshold is known after a first pass over the columns.
-    top, longest = hardmax_top(queries, rows, columns, mask, log_weights)
-    slack = tie_slack(queries, longest, tie_tolerance, None if log_weights is None else top)
-    return hardmax_add(queries, rows, columns, mask, top - slack, log_weights)
+    top, longest = hardmax_top(rows, columns)
+    slack = tie_slack(rows.queries, longest, tie_tolerance, None if rows.log_weights is None else top)
+    return hardmax_add(rows, columns, top - slack)
 
 
-def hardmax_top(
-    queries: Float[Array, "rows d"],
-    rows: Int[Array, " rows"],
-    columns: Columns,
-    mask: AbstractMask,
-    log_weights: LogWeights | None = None,
-) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+def hardmax_top(rows: RowBlock, columns: Columns) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     """The largest score of each row, and the largest norm of the tokens that the row attends to."""
 
     def largest(carry, block):
         top, longest = carry
 
         def attend(masked):
-            scores = _attended_scores(queries, rows, block, mask, masked, log_weights)
+            scores = rows.attended_scores(block, masked)
             # The tolerance is relative to the largest norm among the tokens that the row may attend to.
             lengths = jnp.where(scores > -jnp.inf, norms(block.tokens)[None, :], 0)
             return jnp.maximum(top, scores.max(axis=1)), jnp.maximum(longest, lengths.max(axis=1))
 
-        return _where_reached(rows, block, mask, attend, carry)
+        return rows.where_reached(block, attend, carry)
 
     # The maximum starts at minus infinity, not `lowest`: it rescales nothing, and stays in rows that attend to nothing.
-    lowest = jnp.full(queries.shape[:1], -jnp.inf, queries.dtype)
+    lowest = jnp.full(rows.numbers.shape, -jnp.inf, rows.queries.dtype)
     return _fold(largest, (lowest, jnp.zeros_like(lowest)), columns)
 
 
-def hardmax_add(
-    queries: Float[Array, "rows d"],
-    rows: Int[Array, " rows"],
-    columns: Columns,
-    mask: AbstractMask,
-    least: Float[Array, " rows"],
-    log_weights: LogWeights | None = None,
-) -> Float[Array, "rows k"]:
+def hardmax_add(rows: RowBlock, columns: Columns, least: Float[Array, " rows"]) -> Float[Array, "rows k"]:
     """The sums of mass times [1, value] over the tokens with a score of `least` or more."""
 
     def add(sums, block):
         def attend(masked):
-            scores = _attended_scores(queries, rows, block, mask, masked, log_weights)
+            scores = rows.attended_scores(block, masked)
             # A row without allowed tokens has a threshold of minus infinity, which masked scores attain.
             chosen = (scores >= least[:, None]) & (scores > -jnp.inf)
             return sums + matmul(chosen.astype(sums.dtype), block.weighted())
 
-        return _where_reached(rows, block, mask, attend, sums)
+        return rows.where_reached(block, attend, sums)
 
-    return _fold(add, jnp.zeros((queries.shape[0], columns.width), queries.dtype), columns)
-
-
-def _attended_scores(
-    queries: Tokens,
-    rows: Int[Array, " rows"],
-    block: Columns,
-    mask: AbstractMask,
-    masked: bool,
-    log_weights: LogWeights | None,
-) -> Float[Array, "rows columns"]:
-    """The scores of one block, without derivative; minus infinity also for tokens without mass."""
-    scores = lax.stop_gradient(_scores(queries, rows, block, mask, masked, log_weights))
-    return scores if block.has_mass is None else jnp.where(block.has_mass[None, :], scores, -jnp.inf)
+    return _fold(add, jnp.zeros((rows.numbers.shape[0], columns.width), rows.queries.dtype), columns)
 
 
 # The default number of rows and columns of a block: on a CPU, the scores fit the cache; on an accelerator, which has a
@@ -378,7 +343,7 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
         size, width = self.block()
         # The columns are split once, outside the loop over rows.
         columns = make_columns(tokens, values, masses, width)
-        sum_rows = lambda rows, block: exponential_rows(block, rows, columns, mask, log_weights=log_weights)
+        sum_rows = lambda numbers, block: exponential_rows(RowBlock(block, numbers, mask, log_weights), columns)
         # With `recompute`, the backward pass holds the scores of one block of rows at a time.
         shift, sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return ExponentialSums(shift, sums[:, 0], sums[:, 1:])
@@ -396,6 +361,8 @@ class Blocked(AbstractExponentialSum, AbstractNearestSearch):
     ) -> HardmaxSums:
         size, width = self.block()
         columns = make_columns(tokens, values, masses, width)
-        sum_rows = lambda rows, block: hardmax_rows(block, rows, columns, mask, tie_tolerance, log_weights)
+        sum_rows = lambda numbers, block: hardmax_rows(
+            RowBlock(block, numbers, mask, log_weights), columns, tie_tolerance
+        )
         sums = map_blocks(sum_rows, size, jnp.arange(queries.shape[0]), queries, recompute=True)
         return HardmaxSums(sums[:, 0], sums[:, 1:])

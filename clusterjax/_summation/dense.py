@@ -25,7 +25,17 @@ from .._base.types import DTypeLike, Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, FullMask
 from .._model.position import LogWeights
 from .._model.summation import AbstractExponentialSum, AbstractNearestSearch, ExponentialSums, HardmaxSums, Support
-from .blocked import FEW_NUMBERS, Columns, exponential_rows, hardmax_rows, last_shift, lowest, make_columns, next_shift
+from .blocked import (
+    FEW_NUMBERS,
+    Columns,
+    RowBlock,
+    exponential_rows,
+    hardmax_rows,
+    last_shift,
+    lowest,
+    make_columns,
+    next_shift,
+)
 
 
 # The largest dimension of tokens and of values for which a CPU sums in strips; beyond it, matrix products are faster.
@@ -86,7 +96,7 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
     ) -> HardmaxSums:
         n = tokens.shape[0]
         columns = make_columns(tokens, values, masses, n)
-        sums = hardmax_rows(queries, jnp.arange(n), columns, mask, tie_tolerance, log_weights)
+        sums = hardmax_rows(RowBlock(queries, jnp.arange(n), mask, log_weights), columns, tie_tolerance)
         return HardmaxSums(sums[:, 0], sums[:, 1:])
 
 
@@ -144,7 +154,7 @@ def _plain(queries, tokens, values, masses, mask: AbstractMask, log_weights: Log
     """Shift, normaliser and total by matrix products."""
     n = tokens.shape[0]
     columns = make_columns(tokens, values, masses, n)
-    shift, sums = exponential_rows(queries, jnp.arange(n), columns, mask, log_weights=log_weights)
+    shift, sums = exponential_rows(RowBlock(queries, jnp.arange(n), mask, log_weights), columns)
     return shift, sums[:, 0], sums[:, 1:]
 
 

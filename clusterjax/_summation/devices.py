@@ -37,7 +37,7 @@ from .._model.summation import (
     check_supported,
 )
 from .auto import Auto, resolved
-from .blocked import Blocked, Columns, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns
+from .blocked import Blocked, Columns, RowBlock, exponential_rows, hardmax_add, hardmax_top, lowest, make_columns
 from .collectives import Collectives
 from .dense import Dense
 from .fused import Fused
@@ -170,7 +170,7 @@ def _exponential(
     A given `shift` is the shift over the blocks of all devices.
     """
     columns = ring.columns(block, source)
-    fn = lambda queries, numbers, *shift: exponential_rows(queries, numbers, columns, ring.mask, *shift)
+    fn = lambda queries, numbers, *shift: exponential_rows(RowBlock(queries, numbers, ring.mask), columns, *shift)
     skip = lambda size: _empty_sums(size, columns.width, columns.tokens.dtype)
     return ring.map_rows(fn, rows, block.tokens.shape[0], skip, *shift)
 
@@ -205,7 +205,7 @@ def hardmax_ring(rows: Rows, block: TokenBlock, ring: Ring, tie_tolerance: Scala
 
     def visit(carry, block, source):
         columns = ring.columns(block, source)
-        fn = lambda queries, numbers: hardmax_top(queries, numbers, columns, ring.mask)
+        fn = lambda queries, numbers: hardmax_top(RowBlock(queries, numbers, ring.mask), columns)
         of_block = ring.map_rows(fn, fixed, m, lambda size: (no_score[:size], no_length[:size]))
         return jax.tree.map(jnp.maximum, carry, of_block), block
 
@@ -228,7 +228,7 @@ def _hardmax_sums(arrays: tuple[Rows, TokenBlock], ring: Ring, least: Float[Arra
 def _hardmax(ring: Ring, rows: Rows, block: TokenBlock, source: Int[Array, ""], least: Array) -> Array:
     """The sums, (rows, 1 + k), over the tokens of device `source` with scores of at least `least`."""
     columns = ring.columns(block, source)
-    fn = lambda queries, numbers, least: hardmax_add(queries, numbers, columns, ring.mask, least)
+    fn = lambda queries, numbers, least: hardmax_add(RowBlock(queries, numbers, ring.mask), columns, least)
     skip = lambda size: jnp.zeros((size, columns.width), columns.tokens.dtype)
     return ring.map_rows(fn, rows, block.tokens.shape[0], skip, least)
 

@@ -42,7 +42,7 @@ from .._base.types import Masses, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask, MatrixMask, SinkMask, WindowMask
 from .._model.position import LogWeights
 from .._model.summation import ExponentialSums
-from .blocked import exponential_rows, last_shift, make_columns, rounded_down
+from .blocked import RowBlock, exponential_rows, last_shift, make_columns, rounded_down
 
 
 # The largest number of tokens for which several systems share a program, and the number of their pairs.
@@ -241,8 +241,8 @@ class _Program:
 
     def weights(
         self, rows: Array, columns: Array, queries: Any, tokens: Any, top: Array, masked: bool
-    ) -> tuple[Array, Array | None]:
-        """The weights e^{score - shift} of the pairs of two blocks, and the masses of the columns (None: all one)."""
+    ) -> tuple[Array, Array]:
+        """The weights e^{score - shift} of the pairs of two blocks, and these times the masses of the columns."""
         exponents = self.scores(rows, columns, queries, tokens) - top[..., :, None]
         masses = self.load_numbers("masses", columns) if self.plan.has_masses else None
         # A recomputed score may exceed its maximum by a rounding error.
@@ -250,7 +250,8 @@ class _Program:
         if masses is not None:
             counted = jnp.where((masses > 0)[..., None, :], counted, bounded(exponents))
         weights = _exp(counted)
-        return (jnp.where(self.allowed(rows, columns), weights, 0) if masked else weights), masses
+        weights = jnp.where(self.allowed(rows, columns), weights, 0) if masked else weights
+        return weights, weights if masses is None else weights * masses[..., None, :]
 
 
 def _piece_width(first: int, width: int) -> int:
@@ -371,8 +372,7 @@ def _tangents(program: _Program) -> None:
         columns = program.index(number, plan.columns)
         tokens = program.load("tokens", columns)
         values = program.values(columns, tokens)
-        weights, masses = program.weights(rows, columns, queries, tokens, top, masked)
-        massive = weights if masses is None else weights * masses[..., None, :]
+        weights, massive = program.weights(rows, columns, queries, tokens, top, masked)
         tilt: Any = 0
         if dqueries is not None:
             tilt = tilt + program.products(dqueries, tokens)
@@ -414,9 +414,8 @@ def _pull_rows(program: _Program) -> None:
         columns = program.index(number, plan.columns)
         tokens = program.load("tokens", columns)
         values = program.values(columns, tokens)
-        weights, masses = program.weights(rows, columns, queries, tokens, top, masked)
-        weights = weights if masses is None else weights * masses[..., None, :]
-        change = weights * (of_normaliser[..., :, None] + program.products(of_total, values))
+        _, massive = program.weights(rows, columns, queries, tokens, top, masked)
+        change = massive * (of_normaliser[..., :, None] + program.products(of_total, values))
         queries_bar, slope_bar = carry
         if of_queries:
             queries_bar = _added(queries_bar, program.over_columns(change, tokens))
@@ -446,8 +445,7 @@ def _pull_columns(program: _Program) -> None:
         rows = program.index(number, plan.rows)
         queries, top = program.load("queries", rows), program.load_numbers("top", rows)
         of_normaliser, of_total = program.load_numbers("normaliser_bar", rows), program.load("total_bar", rows)
-        weights, masses = program.weights(rows, columns, queries, tokens, top, masked)
-        massive = weights if masses is None else weights * masses[..., None, :]
+        weights, massive = program.weights(rows, columns, queries, tokens, top, masked)
         slope = of_normaliser[..., :, None] + program.products(of_total, values)
         tokens_bar, values_bar, masses_bar = carry
         if of_tokens:
@@ -613,7 +611,8 @@ def _plain_sums(plan: _Plan, top: Array, *operands: Array) -> tuple[Array, Array
         n = named["tokens"].shape[0]
         columns = make_columns(named["tokens"], named.get("values"), named.get("masses"), 512)
         log_weights = LogWeights(slope=named["slope"]) if plan.has_slope else None
-        sum_rows = lambda rows, queries, shift: exponential_rows(queries, rows, columns, mask, shift, log_weights)[1]
+        block = lambda numbers, queries: RowBlock(queries, numbers, mask, log_weights)
+        sum_rows = lambda numbers, queries, shift: exponential_rows(block(numbers, queries), columns, shift)[1]
         sums = map_blocks(sum_rows, 512, jnp.arange(n), named["queries"], top, recompute=True)
         return sums[:, 0], sums[:, 1:]
 
@@ -669,15 +668,11 @@ _by_xla(_tangents_p, _plain_tangents)
 _by_xla(_pull_p, _plain_pull_back)
 
 
-def _widths(tokens: Tokens, values: Values | None) -> list[int]:
-    return [part.shape[-1] for part in (tokens, values) if part is not None]
-
-
 def _plan(
     tokens: Tokens, values: Values | None, masses: Masses | None, mask: AbstractMask, sloped: bool, interpret: bool
 ) -> _Plan:
-    n, widths = tokens.shape[-2], _widths(tokens, values)
-    few, width, systems = max(widths) <= FEW_DIMENSIONS, max(widths), 1
+    n, width, systems = tokens.shape[-2], max(part.shape[-1] for part in (tokens, values) if part is not None), 1
+    few = width <= FEW_DIMENSIONS
     if few and n <= _SMALL:
         rows = columns = pl.next_power_of_2(n)
         systems = max(1, _PAIRS // rows**2)

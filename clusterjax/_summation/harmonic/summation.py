@@ -35,7 +35,7 @@ from ..._model.position import (
     check_position,
 )
 from ..._model.summation import AbstractExponentialSum, ExponentialSums, Support, check_supported
-from ..blocked import exponential_rows, make_columns
+from ..blocked import RowBlock, exponential_rows, make_columns
 from ..collectives import Collectives
 from .certificate import (
     Expansion,
@@ -363,7 +363,7 @@ def _sum_uncertified_rows(shift, sums, certified, queries, tokens, values, masse
         def block(rows):
             # Padding is computed as the last row, and the scatter below drops its result.
             within = jnp.minimum(rows, n - 1).astype(int)
-            compute = lambda: exponential_rows(queries[within], within, columns, mask, log_weights=log_weights)
+            compute = lambda: exponential_rows(RowBlock(queries[within], within, mask, log_weights), columns)
             skip = lambda: (jnp.zeros(size, sums.dtype), jnp.zeros((size, sums.shape[1]), sums.dtype))
             # `batch_max` keeps the predicate unbatched under vmap, so that `cond` stays a branch.
             return lax.cond(batch_max((rows[0] < n).astype(int)) == 1, compute, skip)

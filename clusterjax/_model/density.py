@@ -41,7 +41,7 @@ from .._base.numerics import bessel_ratios, einsum, is_concrete, matmul
 from .._base.types import Masses, Numbers, RealScalarLike, Scalar, Tokens
 from .._summation import Dense
 from .._summation.harmonic.series import scaled_bessel
-from .._summation.harmonic.sphere import recurrence
+from .._summation.harmonic.sphere import legendre, recurrence
 from .attention import (
     AbstractAttention,
     SoftmaxAttention,
@@ -134,14 +134,10 @@ def _tables(degree: int) -> np.ndarray:
     return np.stack([[cosine, sine], [-k * sine, k * cosine]])
 
 
-def _values(degree: int, c: Array) -> Float[Array, " M"]:
-    cosine, sine = jnp.asarray(_tables(degree)[0], c.dtype)
+def _on_grid(degree: int, c: Array, which: int) -> Float[Array, " M"]:
+    """The sum of coefficients times harmonics, or times their derivatives."""
+    cosine, sine = jnp.asarray(_tables(degree)[which], c.dtype)
     return matmul(cosine, c[:, 0]) + matmul(sine, c[:, 1])
-
-
-def _gradients(degree: int, c: Array) -> Float[Array, "frame M"]:
-    cosine, sine = jnp.asarray(_tables(degree)[1], c.dtype)
-    return (matmul(cosine, c[:, 0]) + matmul(sine, c[:, 1]))[None]
 
 
 def _against(degree: int, values: Float[Array, " M"], which: int) -> Array:
@@ -161,8 +157,8 @@ CIRCLE = Basis(
     area=2 * np.pi,
     columns=lambda degree: 2,
     grid=_grid,
-    values=_values,
-    gradients=_gradients,
+    values=lambda degree, c: _on_grid(degree, c, 0),
+    gradients=lambda degree, c: _on_grid(degree, c, 1)[None],
     divergence=lambda degree, flux: _against(degree, flux[0], 1),
     integrals=lambda degree, values: _against(degree, values, 0),
     harmonics=_harmonics,
@@ -211,30 +207,19 @@ def _sphere_grid(degree: int) -> Grid:
 def _sphere_tables(degree: int) -> _Tables:
     z, _, phi = _nodes(degree)
     m, l = np.arange(degree + 1)[:, None], np.arange(degree + 1)[None]
-    first, second, diagonal = (table[: degree + 1] for table in recurrence(degree))
     sine = np.sqrt(1 - z * z)
-    legendre = np.zeros((len(z), degree + 1, degree + 1))
-    for k in range(degree + 1):
-        if k > 0:
-            legendre[:, :, k] = first[:, k] * z[:, None] * legendre[:, :, k - 1]
-        if k > 1:
-            legendre[:, :, k] -= second[:, k] * legendre[:, :, k - 2]
-        legendre[:, k, k] = diagonal[k] * sine**k
-    lower = np.concatenate([np.zeros_like(legendre[:, :, :1]), legendre[:, :, :-1]], axis=2)
+    values = legendre(degree, z, sine)[: degree + 1].transpose(2, 0, 1)
+    lower = np.concatenate([np.zeros_like(values[:, :, :1]), values[:, :, :-1]], axis=2)
     factor = np.sqrt(np.maximum((2 * l + 1) * (l * l - m * m), 0) / np.maximum(2 * l - 1, 1))
-    slope = (l * z[:, None, None] * legendre - factor * lower) / sine[:, None, None]
+    slope = (l * z[:, None, None] * values - factor * lower) / sine[:, None, None]
     angles = np.arange(degree + 1)[:, None] * phi
-    turn = m * legendre / sine[:, None, None]
-    return _Tables(legendre, slope, turn, np.stack([np.cos(angles), np.sin(angles)]))
-
-
-def _pairs(c: Array) -> Float[Array, "l m two"]:
-    return c.reshape(c.shape[0], c.shape[0], 2)
+    turn = m * values / sine[:, None, None]
+    return _Tables(values, slope, turn, np.stack([np.cos(angles), np.sin(angles)]))
 
 
 def _waves_of(table: np.ndarray, c: Array) -> Float[Array, "two z m"]:
     # For each m this is a product over l.
-    return einsum("zml,lmc->czm", jnp.asarray(table, c.dtype), _pairs(c))
+    return einsum("zml,lmc->czm", jnp.asarray(table, c.dtype), c.reshape(c.shape[0], c.shape[0], 2))
 
 
 def _sphere_values(degree: int, c: Array) -> Float[Array, " M"]:
@@ -673,21 +658,19 @@ class MeanField(AbstractMeanField):
         """The harmonics, the grid and the transforms."""
         return _BASES[self.d]
 
-    def check(self, n: int, d: int) -> None:
-        self._check_shape((n, d), "x0")
-
-    def _check_shape(self, shape: tuple[int, ...], name: str) -> None:
+    def check(self, n: int, d: int, name: str = "x0") -> None:
         expected = (self.degree + 1, self.basis.columns(self.degree))
-        if shape != expected:
+        if (n, d) != expected:
             raise ValueError(
                 f"{name} must hold the coefficients of a density up to degree {self.degree}, {expected}, but its "
-                f"shape is {shape}; make it of tokens by to_coefficients, or of a density by from_density."
+                f"shape is {(n, d)}; make it of tokens by to_coefficients, or of a density by from_density."
             )
 
     def _state(self, c: Coefficients, name: str = "c") -> Coefficients:
         """`c` as an array, or a ValueError unless it has the shape of the coefficients."""
         c = check_tokens(c, name)
-        self._check_shape(c.shape, name)
+        n, width = c.shape
+        self.check(n, width, name)
         return c
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:

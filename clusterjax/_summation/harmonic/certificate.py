@@ -246,18 +246,15 @@ class Expansion(eqx.Module):
         One matrix product sums each block of the chunk, in an order that the device chooses; blocks are added pairwise,
         so that the rounding error grows only with the size of a block and the logarithm of the number of blocks.
         """
-        # The second output is W of `certificate.py`; a bound carries no derivative.
-        of_column = lambda tokens, masses: (
-            self.series.moments(tokens, masses),
-            jnp.sum(jnp.abs(lax.stop_gradient(masses))),
-        )
+
+        def of_column(tokens, masses):
+            # The second output is W of the notes above; a bound carries no derivative.
+            return self.series.moments(tokens, masses), jnp.sum(jnp.abs(lax.stop_gradient(masses)))
 
         def of_block(tokens, weights):
-            return (
-                jax.vmap(of_column, in_axes=(None, 1))(tokens, weights)
-                if self.has_values
-                else of_column(tokens, weights[:, 0])
-            )
+            if self.has_values:
+                return jax.vmap(of_column, in_axes=(None, 1))(tokens, weights)
+            return of_column(tokens, weights[:, 0])
 
         in_blocks = lambda a: a.reshape(-1, self.series.block, a.shape[-1])
         return jax.tree.map(_pairwise_sum, jax.vmap(of_block)(in_blocks(tokens), in_blocks(weights)))

@@ -96,20 +96,26 @@ def recurrence(degree: int) -> Recurrence:
     return Recurrence(first, second, np.concatenate([[1.0], np.cumprod(growth)]))
 
 
+def legendre(degree: int, cosines: np.ndarray, sines: np.ndarray) -> np.ndarray:
+    """The functions $p_{lm}$ at some θ, (orders, degree + 1, nodes), by m and l."""
+    table, values = recurrence(degree), np.zeros((orders(degree), degree + 1, cosines.size))
+    for l in range(degree + 1):
+        if l > 0:
+            values[:, l] = table.first[:, l, None] * cosines * values[:, l - 1]
+        if l > 1:
+            values[:, l] -= table.second[:, l, None] * values[:, l - 2]
+        values[l, l] = table.diagonal[l] * sines**l
+    return values
+
+
 @lru_cache
 def legendre_fourier(degree: int) -> np.ndarray:
     """The coefficients of cos or sin kθ in $p_{lm}$, (orders, degree + 1, orders), by m, l and k."""
-    count, table = orders(degree), recurrence(degree)
+    count = orders(degree)
     # More than twice as many nodes as the degree sample the Fourier coefficients without aliasing.
     nodes = 2 * count
     theta = 2 * np.pi * np.arange(nodes) / nodes
-    values = np.zeros((count, degree + 1, nodes))
-    for l in range(degree + 1):
-        if l > 0:
-            values[:, l] = table.first[:, l, None] * np.cos(theta) * values[:, l - 1]
-        if l > 1:
-            values[:, l] -= table.second[:, l, None] * values[:, l - 2]
-        values[l, l] = table.diagonal[l] * np.sin(theta) ** l
+    values = legendre(degree, np.cos(theta), np.sin(theta))
     waves = np.fft.rfft(values, axis=2)[:, :, :count] * (2 / nodes)
     # The waves of rfft are e^{-ik theta}: cosines are the real part, sines minus the imaginary part.
     odd = (np.arange(count) % 2 == 1)[:, None, None]

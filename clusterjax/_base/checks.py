@@ -569,20 +569,28 @@ def check_scalar(value: Any, name: str, dtype: Any = None, **bounds: Any) -> Arr
     return as_float(array, dtype)
 
 
-_TOKENS = "be an array of real numbers of shape (n, d), one token per row"
-
-
 def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     """`x` as an array, if it is a cloud of tokens: two-dimensional, not empty, of floats, finite where concrete."""
     # `check_array` is not used, since the messages must name tokens and the row that is wrong.
     masked = f"leave these tokens out, or fill them, {name}.filled(1), and give them masses of zero"
     array = as_numbers(x, name, masked=masked)
     if array is None:
-        raise refusal(name, _TOKENS, f"it is {shown(x)}", "pass an array of shape (n, d)")
+        rule = "be an array of real numbers of shape (n, d), one token per row"
+        raise refusal(name, rule, f"it is {shown(x)}", "pass an array of shape (n, d)")
     # The range is checked before jax converts the array, which would warn of an overflow.
     check_fits(array, name)
-    # Integers become floats here; arrays of other ranks are refused with their own dtype.
-    check_rank(as_float(array) if np.ndim(array) == 2 else array, name)
+    if np.ndim(array) != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, (n, d), one token per row, but its shape is {np.shape(array)}; "
+            "map over further axes with jax.vmap."
+        )
+    if 0 in array.shape:
+        raise ValueError(
+            f"{name} must hold at least 1 token of at least one dimension, but its shape is {array.shape}; "
+            "pass an array of shape (n, d)."
+        )
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part, or {PAIRS}.")
     if array.shape[0] < min_tokens:
         raise ValueError(
             f"{name} must hold at least {min_tokens} tokens, but its shape is {array.shape}; pass more of them."
@@ -594,26 +602,6 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
         raise ValueError(f"{name} must be finite, but row {row} is {listed}; remove or mend that token.")
     warn_of_rounding(x, name)
     return as_float(array)
-
-
-def check_rank(x: Any, name: str = "x") -> None:
-    """Raise a ValueError unless `x` is a non-empty (n, d) array of real floats, traced or not."""
-    if not isinstance(x, jax.Array | np.ndarray):
-        raise refusal(name, _TOKENS, f"it is {shown(x)}", "pass an array of shape (n, d)")
-    if np.ndim(x) != 2:
-        raise ValueError(
-            f"{name} must have two dimensions, (n, d), one token per row, but its shape is {np.shape(x)}; "
-            "map over further axes with jax.vmap."
-        )
-    if x.shape[0] < 1 or x.shape[1] < 1:
-        raise ValueError(
-            f"{name} must hold at least 1 token of at least one dimension, but its shape is {np.shape(x)}; "
-            "pass an array of shape (n, d)."
-        )
-    if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real, but its dtype is {x.dtype}; pass its real part, or {PAIRS}.")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} must be of floats, but its dtype is {x.dtype}; pass {name}.astype(float).")
 
 
 # Checks sizes before jax sees them: an axis must have 32-bit indices, and the arrays must fit in memory.

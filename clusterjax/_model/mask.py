@@ -77,7 +77,14 @@ def check_mask(mask: Any, name: str = "mask") -> AbstractMask:
     return check_instance(mask, name, AbstractMask, "a mask of clusterjax", "pass CausalMask(), for example")
 
 
-class FullMask(AbstractMask):
+class _AbstractRule(AbstractMask):
+    """A mask that is a rule for any number of tokens."""
+
+    def check(self, n: int) -> None:
+        pass
+
+
+class FullMask(_AbstractRule):
     """Every token attends to every token.
 
     !!! example
@@ -106,11 +113,8 @@ class FullMask(AbstractMask):
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
         return jnp.broadcast_to(jnp.sum(masses), masses.shape)
 
-    def check(self, n: int) -> None:
-        pass
 
-
-class CausalMask(AbstractMask):
+class CausalMask(_AbstractRule):
     """Token i attends to the tokens j ≤ i: itself and its predecessors.
 
     !!! example
@@ -148,9 +152,6 @@ class CausalMask(AbstractMask):
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
         return jnp.cumsum(masses)
 
-    def check(self, n: int) -> None:
-        pass
-
 
 def _moving_sum(masses: Float[Array, " n"], width: int, causal: bool) -> Float[Array, " n"]:
     """The mass within `width` of each token, on one side or on both sides."""
@@ -165,7 +166,7 @@ def _width(value: int) -> int:
     return check_integer(value, "width", remedy="the token itself counts")
 
 
-class WindowMask(AbstractMask):
+class WindowMask(_AbstractRule):
     """Token i attends to the tokens with |i - j| < `width`; with `causal=True` only to those with j ≤ i.
 
     With `width=1`, each token attends only to itself; a width of n or more is the full (or the causal) mask.
@@ -219,15 +220,12 @@ class WindowMask(AbstractMask):
     def attended_mass(self, masses: Float[Array, " n"]) -> Float[Array, " n"]:
         return _moving_sum(masses, self.width, self.causal)
 
-    def check(self, n: int) -> None:
-        pass
-
 
 def _kept(value: int) -> int:
     return check_integer(value, "kept", least=0, remedy="pass how many of the first tokens stay in sight, 0 for none")
 
 
-class SinkMask(AbstractMask):
+class SinkMask(_AbstractRule):
     """Token i attends to the tokens with i - `width` < j ≤ i, and to the first `kept` tokens up to itself.
 
     The mask is a causal window plus the first tokens, to which trained networks attend strongly ("attention sinks").
@@ -280,9 +278,6 @@ class SinkMask(AbstractMask):
         before = jnp.concatenate([jnp.zeros(1, masses.dtype), jnp.cumsum(masses[:kept])])
         start = jnp.clip(jnp.arange(masses.shape[0]) - self.width + 1, 0, kept)
         return _moving_sum(masses, self.width, True) + before[start]
-
-    def check(self, n: int) -> None:
-        pass
 
 
 def _permitted(value: Numbers) -> Array:
@@ -350,7 +345,7 @@ class MatrixMask(AbstractMask):
 _WHAT = "a function of i and j"
 
 
-class FunctionMask(AbstractMask):
+class FunctionMask(_AbstractRule):
     """Token i attends to token j where `allowed(i, j)` is True, and always to itself: a user-defined rule.
 
     A blocked sum evaluates the rule on one block at a time, without a matrix of all pairs, and computes every block.
@@ -408,9 +403,6 @@ class FunctionMask(AbstractMask):
             return matmul(allowed.astype(masses.dtype), masses)
 
         return map_blocks(of_rows, _ROWS_AT_ONCE, columns, recompute=True)
-
-    def check(self, n: int) -> None:
-        pass
 
 
 # The number of rows of the mask that `attended_mass` forms at once, as (512, n) booleans.

@@ -300,7 +300,7 @@ def test_one_to_three_tokens(n):
 SIZES = {"float32": (2.0**13, 2.0**24, 2.0**33, 2.0**66, 2.0**119), "float64": (2.0**13, 2.0**53, 2.0**332, 2.0**996)}
 
 
-@pytest.mark.exhaustive_cases("float32-1", "float32-2", "float32-20", "float64-1", "float64-2")
+@pytest.mark.exhaustive_cases("float32-1", "float32-20", "float64-1", "float64-2")
 @pytest.mark.parametrize("d", (1, 2, 20))
 @pytest.mark.parametrize("dtype", SIZES)
 def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):
@@ -308,10 +308,11 @@ def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):
     n = 40
     x = (np.round(8 * np.random.default_rng(7).normal(size=(n, d))) / 8).astype(dtype)
     seen = (lambda i: np.ones(n, bool), lambda i: np.arange(n) <= i)
+    sums = (cjx.Dense(), cjx.Blocked(7, 12), *((cjx.Fused(interpret=True),) if dtype == "float32" else ()))
 
     @eqx.filter_jit
     def run(beta, x):
-        how = itertools.product((cjx.FullMask(), cjx.CausalMask()), (cjx.Dense(), cjx.Blocked(7, 12)))
+        how = itertools.product((cjx.FullMask(), cjx.CausalMask()), sums)
         each = [cjx.SoftmaxAttention(beta, mask=mask, summation=summation) for mask, summation in how]
         return [(a.average(x, None), a.weights(x) @ x, a.log_partition(x)) for a in each]
 
@@ -320,7 +321,7 @@ def test_any_score_that_the_dtype_holds_gives_its_row(dtype, d):
             for k, (average, weighted, log_sum) in enumerate(run(jnp.asarray(beta), jnp.asarray(x))):
                 wide, none = x.astype(np.float64), np.zeros((n, d))
                 mean, logs, _ = reference.softmax(
-                    float(beta) * wide, wide, wide, np.ones(n), seen[k // 2], none, np.zeros(n)
+                    float(beta) * wide, wide, wide, np.ones(n), seen[k // len(sums)], none, np.zeros(n)
                 )
                 for found in (average, weighted):
                     assert_near(found, mean, dtype, "", (size, k))
@@ -331,7 +332,7 @@ def test_scores_beyond_the_dtype_are_not_a_number():
     """Rows whose scores are infinite, of either sign, have no average."""
     x = jnp.asarray([[1e30, 0.0], [2e30, 0.0]], jnp.float32)
     for beta in (1.0, -1.0):
-        for summation in (cjx.Dense(), cjx.Blocked(1, 1)):
+        for summation in (cjx.Dense(), cjx.Blocked(1, 1), cjx.Fused(interpret=True)):
             assert np.all(np.isnan(cjx.SoftmaxAttention(beta, summation=summation).average(x, None)))
 
 

@@ -5,8 +5,22 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import BETA, FORM, KINDS, MASSES, VALUES, D, N, X, kinds, outcome, softmax, unnormalised
-from tests.helpers import CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.attention_cases import (
+    BETA,
+    FORM,
+    KINDS,
+    MASSES,
+    VALUES,
+    D,
+    X,
+    assert_maps,
+    assert_slopes,
+    kinds,
+    outcome,
+    softmax,
+    unnormalised,
+)
+from tests.helpers import CountTraces, assert_close, assert_same, name_of, normal
 
 
 @pytest.mark.exhaustive_cases("softmax", "unnormalised")
@@ -36,11 +50,7 @@ def test_one_trace_for_any_betas(kind):
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_mapping_over_beta_equals_a_loop(build):
     betas = np.array([0.0, 0.5, 2.0, -3.0, 9.0])
-    one = lambda beta: outcome(build(beta, query_key=FORM, mask=cjx.CausalMask()))
-    together = list(map(np.asarray, jax.jit(jax.vmap(one))(betas)))
-    for b, beta in enumerate(betas):
-        for mapped, alone in zip(together, one(beta), strict=True):
-            assert_close(mapped[b], alone)
+    assert_maps(lambda beta: outcome(build(beta, query_key=FORM, mask=cjx.CausalMask())), betas)
     stacked = eqx.filter_jit(eqx.filter_vmap(lambda beta: build(beta, query_key=FORM)))(jnp.asarray(betas, float))
     averages = eqx.filter_jit(eqx.filter_vmap(lambda a: a.average(X, VALUES), in_axes=(eqx.if_array(0),)))(stacked)
     assert_close(np.asarray(averages)[2], outcome(build(2.0, query_key=FORM))[1])
@@ -49,30 +59,16 @@ def test_mapping_over_beta_equals_a_loop(build):
 @pytest.mark.exhaustive_cases("kernel, not normalised", "unnormalised")
 @kinds
 def test_mapping_over_tokens_equals_a_loop(kind):
-    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
-    x = np.asarray(X)
-    xs = np.stack([x, x[::-1], 0.5 * x])
-    together = list(map(np.asarray, jax.jit(jax.vmap(lambda x: outcome(attention, x)))(xs)))
-    for b in range(3):
-        for mapped, alone in zip(together, outcome(attention, xs[b]), strict=True):
-            assert_close(mapped[b], alone)
+    attention, x = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask()), np.asarray(X)
+    assert_maps(lambda x: outcome(attention, x), np.stack([x, x[::-1], 0.5 * x]))
 
 
 @pytest.mark.exhaustive_cases("unnormalised")
 @pytest.mark.parametrize("build", (softmax, unnormalised), ids=name_of)
 def test_derivatives_in_tokens_and_parameters(build):
     """Weights, averages and log-partition functions are differentiated in x, beta, the form and the masses at once."""
-    parts = (np.asarray(X).ravel(), np.asarray(FORM).ravel(), np.asarray(MASSES) + 1, [BETA])
-    packed = jnp.asarray(np.concatenate(parts), float)
-
-    def fn(packed):
-        x, form, masses, beta = jnp.split(packed, (N * D, N * D + D * D, N * D + D * D + N))
-        x = x.reshape(N, D)
-        attention = build(beta[0], query_key=form.reshape(D, D), mask=cjx.CausalMask())
-        weights, average, *log_partition = outcome(attention, x, x, masses)
-        return jnp.concatenate([weights.ravel(), average.ravel(), *log_partition])
-
-    assert_derivatives(fn, packed)
+    fn = lambda x, form, masses, beta: outcome(build(beta, query_key=form, mask=cjx.CausalMask()), x, x, masses)
+    assert_slopes(fn, X, FORM, MASSES + 1, BETA)
 
 
 def test_hardmax_differentiates_through_the_values_only():

@@ -9,8 +9,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.probe.networks.positions import rotate
-from tests.attention_cases import MASKS, MASSES
-from tests.helpers import DTYPES, as_a_user, assert_close, assert_derivatives, name_of, normal
+from tests.attention_cases import MASKS, MASSES, assert_slopes
+from tests.helpers import DTYPES, as_a_user, assert_close, name_of, normal
 from tests.reference import fields as reference
 
 
@@ -96,19 +96,9 @@ def test_factors_may_depend_on_time():
 @pytest.mark.exhaustive_cases("nothing")
 @pytest.mark.parametrize("places", (PLACES["nothing"], PLACES["both"]), ids=("nothing", "both"))
 def test_derivatives_of_factors(places):
-    parts = (0.3 * X, *FACTORS, BETAS)
-    packed, edges = np.concatenate([part.ravel() for part in parts]), np.cumsum([part.size for part in parts])[:-1]
-
-    def fn(packed):
-        x, *factors, betas = (
-            found.reshape(part.shape) for found, part in zip(jnp.split(packed, edges), parts, strict=True)
-        )
-        field = cjx.MultiHeadField.factored(
-            betas, *factors, mask=cjx.CausalMask(), space=SPACES[1], masses=MASSES + 0.1, **places[0]
-        )
-        return field(0.0, x)
-
-    assert_derivatives(fn, jnp.asarray(packed, float))
+    how = {"mask": cjx.CausalMask(), "space": SPACES[1], "masses": MASSES + 0.1} | places[0]
+    fn = lambda x, *stacks: cjx.MultiHeadField.factored(*stacks, **how)(0.0, x)
+    assert_slopes(fn, 0.3 * X, BETAS, *FACTORS)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import BETA, FORM, GRAPH, MASSES, VALUES, D, N, X, outcome
+from tests.attention_cases import BETA, FORM, GRAPH, MASSES, VALUES, D, N, X, assert_maps, assert_slopes, outcome
 from tests.clouds import CLOUDS, MASSES as MASSES_OF, cloud, masses as masses_of
 from tests.helpers import (
     DTYPES,
@@ -368,16 +368,8 @@ def test_derivatives_in_tokens_and_parameters(kind):
         "distance": cjx.DistanceAttention,
         "cosine": cjx.CosineAttention,
     }[kind]
-    parts = (np.asarray(X).ravel(), np.asarray(FORM).ravel(), np.asarray(MASSES) + 1, [BETA])
-    packed = jnp.asarray(np.concatenate(parts), float)
-
-    def fn(packed):
-        x, form, masses, beta = jnp.split(packed, (N * D, N * D + D * D, N * D + D * D + N))
-        x = x.reshape(N, D)
-        weights, average = outcome(build(beta[0], query_key=form.reshape(D, D)), x, x, masses)
-        return jnp.concatenate([weights.ravel(), average.ravel()])
-
-    assert_derivatives(fn, packed)
+    fn = lambda x, form, masses, beta: outcome(build(beta, query_key=form), x, x, masses)
+    assert_slopes(fn, X, FORM, MASSES + 1, BETA)
 
 
 @pytest.mark.parametrize("kind", (cjx.SigmoidAttention, cjx.SinkhornAttention))
@@ -410,14 +402,12 @@ def test_mapping_and_tracing(kind):
     """vmap over tokens and betas equals a loop; one trace serves all betas; the dtype is that of the tokens."""
     body = CountTraces(lambda attention, x: attention.average(x, VALUES))
     compiled = eqx.filter_jit(body)
-    betas = np.array([0.5, 2.0, 9.0])
-    alone = [np.asarray(compiled(kind(beta, query_key=FORM), X)) for beta in betas]
+    betas, x = np.array([0.5, 2.0, 9.0]), np.asarray(X)
+    for beta in betas:
+        compiled(kind(beta, query_key=FORM), X)
     assert body.traces == 1
-    together = jax.jit(jax.vmap(lambda beta: kind(beta, query_key=FORM).average(X, VALUES)))(betas)
-    assert_close(together, np.stack(alone), "identity")
-    xs = np.stack([np.asarray(X), np.asarray(X)[::-1], 2 * np.asarray(X)])
-    mapped = jax.jit(jax.vmap(lambda x: kind(2.0).average(x, None)))(xs)
-    assert_close(mapped, np.stack([outcome(kind(2.0), x, x)[1] for x in xs]), "identity")
+    assert_maps(lambda beta: kind(beta, query_key=FORM).average(X, VALUES), betas, kind="identity")
+    assert_maps(lambda x: kind(2.0).average(x, None), np.stack([x, x[::-1], 2 * x]), kind="identity")
     single = outcome(kind(2.0), *(np.asarray(a, np.float32) for a in (X, VALUES)))[1]
     assert single.dtype == jnp.float32
     assert_close(single, outcome(kind(2.0))[1], "composed")

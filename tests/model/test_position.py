@@ -11,7 +11,7 @@ import clusterjax as cjx
 from clusterjax._dynamics.rodas5p import has_velocity_jacobian, velocity_jacobian
 from clusterjax._summation.recorder import Names, recorded
 from tests import clouds
-from tests.attention_cases import BETA, FORM, KERNEL, MASSES, VALUES, X, masks_of, outcome
+from tests.attention_cases import BETA, FORM, KERNEL, KINDS as ATTENTIONS, MASSES, VALUES, X, masks_of, outcome
 from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, normal, sphere_tokens, tolerance
 from tests.reference import attention as loops, positions as reference
 
@@ -28,13 +28,7 @@ POSITIONS = {
     "table": (cjx.RelativeBias(TABLE, CLIP), lambda n: {"log_weight": reference.table(TABLE)}),
     "rotary": (cjx.Rotary(THETA), lambda n: {"turned": reference.turn(THETA)}),
 }
-KINDS = {
-    "softmax": lambda **more: cjx.SoftmaxAttention(BETA, **more),
-    "unnormalised": lambda **more: cjx.UnnormalisedAttention(BETA, offset=0.4, **more),
-    "hardmax": lambda **more: cjx.HardmaxAttention(**more),
-    "kernel": lambda **more: cjx.KernelAttention(KERNEL, **more),
-    "kernel, not normalised": lambda **more: cjx.KernelAttention(KERNEL, normalise=False, **more),
-}
+KINDS = {kind: build for kind, (build, _) in ATTENTIONS.items() if kind not in ("distance", "cosine")}
 SUMS = {"dense": cjx.Dense(), "blocked": cjx.Blocked(4, 3)}
 every_position = pytest.mark.parametrize("position", POSITIONS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -422,22 +416,6 @@ def test_limit_shape_says_which_theorems_hold(position):
     assert not held(flat, X, t=0.0)["Attention is a softmax."]
     moving = cjx.AttentionField(cjx.SoftmaxAttention(BETA, mask=cjx.CausalMask(), position=cjx.ALiBi(lambda t: t)))
     assert not held(moving, near, t=1.0)["beta, Q, K, V and the masses are constant."]
-
-
-@every_position
-def test_causal_tokens_end_at_the_first_one(position):
-    """Theorem 4.1 of 2411.04990 holds with a position, a general form and log-weights of any sign (Euler, in NumPy)."""
-    of, x = POSITIONS[position][1](N), np.asarray(X)
-    places = np.arange(N)
-    b = np.array([[of.get("log_weight", lambda i, j: 0.0)(i, j) for j in places] for i in places])
-    turned = of.get("turned", lambda token, i: token)
-    for _ in range(3000):
-        q, k = (np.array([turned(y[i], i) for i in places]) for y in (x @ np.asarray(FORM), x))
-        weights = np.where(np.tri(N) > 0, np.exp(q @ k.T + b), 0)
-        v = weights / weights.sum(axis=1, keepdims=True) @ x
-        x = x + 0.2 * (v - np.sum(x * v, axis=1, keepdims=True) * x)
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert np.abs(x - np.asarray(X[0])).max() < 1e-6
 
 
 @pytest.mark.parametrize(

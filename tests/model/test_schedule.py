@@ -7,6 +7,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.schedule import at_time
+from tests.attention_cases import assert_maps
 from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
 
 
@@ -119,9 +120,7 @@ def test_one_trace_for_any_values():
 
 def test_mapping_over_schedules_equals_a_loop():
     values = np.asarray(normal(1, 3, 4, 2))
-    one = jax.jit(lambda values: cjx.Interpolated(TS, values)(2.2))
-    for found, alone in zip(np.asarray(jax.jit(jax.vmap(one))(values)), values, strict=True):
-        assert_close(found, one(alone), "exact")
+    assert_maps(lambda values: cjx.Interpolated(TS, values)(2.2), values, kind="exact")
 
 
 @pytest.mark.parametrize("kind", (cjx.PiecewiseConstant, cjx.Interpolated), ids=name_of)

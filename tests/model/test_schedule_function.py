@@ -11,6 +11,7 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.schedule import at_time
+from tests.attention_cases import assert_maps
 from tests.helpers import (
     DTYPES,
     CountTraces,
@@ -142,9 +143,7 @@ def test_derivatives_in_the_arrays_of_a_module_and_in_what_a_lambda_closes_over(
 def test_mapping_over_the_arrays_of_a_module_equals_a_loop():
     rates = np.array([0.0, 1.0, 2.0])
     velocity = lambda rate: cjx.AttentionField(cjx.SoftmaxAttention(Decay(jnp.asarray(2.0), rate)))(0.5, X)
-    alone = jax.jit(velocity)
-    for together, rate in zip(np.asarray(jax.jit(jax.vmap(velocity))(rates)), rates, strict=True):
-        assert_close(together, alone(rate))
+    assert_maps(velocity, rates)
 
 
 # --- errors

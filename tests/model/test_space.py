@@ -9,6 +9,7 @@ import scipy.special
 import scipy.stats
 
 import clusterjax as cjx
+from tests.attention_cases import assert_maps
 from tests.helpers import (
     DTYPES,
     assert_close,
@@ -160,12 +161,7 @@ def test_sample_follows_its_key_and_no_other(getkey, space):
 
 def test_vmap_equals_loop():
     xs, vs = normal(1, 3, 12, 4), normal(2, 3, 12, 4)
-    batched = jax.jit(jax.vmap(lambda x, v: (SPHERE.tangent(x, v), SPHERE.distance(x, v), SPHERE.retract(x))))(xs, vs)
-    for b in range(3):
-        for together, alone in zip(
-            batched, (tangent(xs[b], vs[b]), distance(xs[b], vs[b]), retract(xs[b])), strict=True
-        ):
-            assert_close(together[b], alone, "exact")
+    assert_maps(lambda x, v: (tangent(x, v), distance(x, v), retract(x)), xs, vs, kind="exact")
 
 
 @pytest.mark.parametrize("fn", (tangent, distance))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import MASSES, D, N, X
-from tests.helpers import DTYPES, CountTraces, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.attention_cases import MASSES, D, N, X, assert_maps, assert_slopes
+from tests.helpers import DTYPES, CountTraces, assert_close, assert_same, name_of, normal
 from tests.reference import attention as attention_reference, fields as reference
 
 
@@ -95,15 +95,8 @@ def test_heads_may_depend_on_time():
 
 
 def test_derivatives_of_heads():
-    packed = jnp.asarray(np.concatenate([np.ravel(part) for part in (OFF, FORMS, VALUES, BETAS)]), float)
-    edges = np.cumsum([N * D, H * D * D, H * D * D])
-
-    def fn(packed):
-        x, forms, values, betas = jnp.split(packed, edges)
-        field = cjx.MultiHeadField(betas, forms.reshape(H, D, D), values.reshape(H, D, D), mask=cjx.CausalMask())
-        return field(0.0, x.reshape(N, D))
-
-    assert_derivatives(fn, packed)
+    fn = lambda x, *stacks: cjx.MultiHeadField(*stacks, mask=cjx.CausalMask())(0.0, x)
+    assert_slopes(fn, OFF, BETAS, FORMS, VALUES)
 
 
 # --- the perceptron
@@ -203,10 +196,7 @@ def test_dtype_is_that_of_the_tokens(dtype):
 @pytest.mark.parametrize("field", (cjx.MultiHeadField(BETAS, FORMS, VALUES), 2.5 * ATTENTION + PERCEPTRON), ids=name_of)
 def test_mapping_over_tokens_equals_a_loop(field):
     x = np.asarray(X)
-    xs = np.stack([x, x[::-1], 0.5 * x])
-    together = np.asarray(jax.jit(jax.vmap(lambda x: field(0.0, x)))(xs))
-    for b in range(3):
-        assert_close(together[b], velocity(field, xs[b]))
+    assert_maps(lambda x: field(0.0, x), np.stack([x, x[::-1], 0.5 * x]))
 
 
 def test_what_does_not_add():

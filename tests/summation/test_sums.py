@@ -7,8 +7,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import ratio
-from tests.attention_cases import masks_of
-from tests.helpers import assert_close, assert_derivatives, assert_same, normal, sphere_tokens, temporary_bytes
+from tests.attention_cases import assert_maps, assert_slopes, masks_of
+from tests.helpers import assert_close, assert_same, normal, sphere_tokens, temporary_bytes
 from tests.reference import attention as reference
 
 
@@ -256,15 +256,10 @@ def test_derivatives_through_blocks_are_those_of_dense(blocked, dense):
 def test_derivatives_are_those_of_finite_differences(kernel):
     """The exponential sums are differentiated in queries, tokens, values and masses at once."""
     summation, (d, k) = KERNELS[kernel]
-    queries, tokens, values, masses = data_of(33, d, k)
-    packed = jnp.asarray(np.concatenate([queries, tokens, values, np.asarray(masses)[:, None] + 1], axis=1), float)
-
-    def fn(packed):
-        parts = jnp.split(packed, (d, 2 * d, 2 * d + k), axis=1)
-        found = summation.exponential(*parts[:3], parts[3][:, 0], cjx.CausalMask())
-        return jnp.concatenate([shiftless(found)[0][:, None], shiftless(found)[1]], axis=1)
-
-    assert_derivatives(fn, packed, step=1e-3)
+    *parts, masses = data_of(33, d, k)
+    assert_slopes(
+        lambda *data: shiftless(summation.exponential(*data, cjx.CausalMask())), *parts, masses + 1, step=1e-3
+    )
 
 
 @pytest.mark.exhaustive_cases("Blocked(block_rows=7, block_columns=10)")
@@ -309,10 +304,7 @@ def test_mapping_over_a_batch_equals_a_loop(kernel, wrap):
     summation, (d, k) = KERNELS[kernel]
     queries, tokens, values, masses = map(np.asarray, data_of(33, d, k))
     batch = tuple(np.stack([a, a[::-1], 0.5 * a]) for a in (queries, tokens, values, masses + 0.25))
-    fn = wrap(loss_of(summation, (CASES[3],)))
-    together, alone = np.asarray(jax.jit(jax.vmap(fn))(*batch)), jax.jit(fn)
-    for b in range(3):
-        assert_close(together[b], alone(*(a[b] for a in batch)), "identity")
+    assert_maps(wrap(loss_of(summation, (CASES[3],))), *batch, kind="identity")
 
 
 # --- memory, by what the compiler allots; nothing is run

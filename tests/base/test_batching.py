@@ -66,66 +66,52 @@ def test_a_batch_of_batches_is_one_batch():
         assert_same(found["count"], np.full((2, 3), 6.0))
 
 
-def test_derivatives_are_those_of_the_function():
-    """Derivatives of every order, before and after `vmap`, in a loop and a checkpoint, do not use the rule."""
-    x = np.arange(1.0, 4.0)
-    total = lambda fn: lambda *args: jnp.sum(fn(*args))
-    looped = lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(called(c)), None), x, length=2)[0]
+def total(fn):
+    return lambda *args: jnp.sum(fn(*args))
+
+
+def assert_slope_and_curvature(f, x, slope, curvature):
+    """First and second derivatives of f, of each entry alone, equal these in either order with `vmap`."""
 
     @jax.jit
-    def derivatives(x, scale):
-        return {
-            "gradients": (
-                jax.grad(total(called))(x),
-                jax.vmap(jax.grad(called))(x),
-                jax.grad(total(jax.vmap(called)))(x),
-                jax.grad(total(jax.checkpoint(jax.vmap(called))))(x),
-                jax.jvp(called, (x,), (jnp.ones(3),))[1],
-            ),
-            "second": jax.vmap(jax.grad(jax.grad(called)))(x),
-            "hessian": jax.hessian(total(called))(x),
-            "of a loop": jax.hessian(lambda x: jnp.sum(looped(x) ** 2))(x),
-            "by what is shared": jax.grad(total(called), argnums=1)(x, scale),
-        }
+    def derivatives(x):
+        gradients = (
+            jax.jvp(f, (x,), (jnp.ones(3),))[1],
+            jax.grad(total(f))(x),
+            jax.vmap(jax.grad(f))(x),
+            jax.grad(total(jax.vmap(f)))(x),
+            jax.grad(total(jax.checkpoint(jax.vmap(f))))(x),
+        )
+        hessians = jax.hessian(total(f))(x), jax.hessian(lambda x: jnp.sum(jax.vmap(jax.vmap(f))(x[None])))(x)
+        return gradients, jax.vmap(jax.grad(jax.grad(f)))(x), hessians
 
-    found = derivatives(x, 2.0)
-    for gradient in found["gradients"]:
-        assert_same(gradient, 4 * x)
-    assert_same(found["second"], np.full(3, 4.0))
-    assert_same(found["hessian"], 4 * np.eye(3))
-    assert_close(found["of a loop"], 8 * np.eye(3))
-    assert_same(found["by what is shared"], np.sum(x**2))
+    gradients, second, hessians = derivatives(x)
+    for gradient in gradients:
+        assert_same(gradient, slope)
+    assert_same(second, curvature)
+    for hessian in hessians:
+        assert_same(hessian, np.diag(curvature))
+
+
+def test_derivatives_are_those_of_the_function():
+    """Derivatives of the function, also in a loop and in the shared argument, do not use the rule for batches."""
+    x = np.arange(1.0, 4.0)
+    assert_slope_and_curvature(called, x, 4 * x, np.full(3, 4.0))
+    looped = lambda x: jax.lax.scan(lambda c, _: (jnp.sqrt(called(c)), None), x, length=2)[0]
+    assert_close(jax.jit(jax.hessian(lambda x: jnp.sum(looped(x) ** 2)))(x), 8 * np.eye(3))
+    assert_same(jax.jit(jax.grad(total(called), argnums=1))(x, 2.0), np.sum(x**2))
 
 
 def test_another_function_may_be_differentiated():
     """The other function is used for every kind of derivative, and never for values."""
     cube = lambda x, scale: {"y": scale * x**3}
     f = lambda x: call_with_rule(square, wrong_on_purpose, x, jnp.asarray(2.0), differentiated=cube)["y"]
-
-    @jax.jit
-    def everything(x):
-        return {
-            "plain": f(x),
-            "batches": (jax.vmap(f)(x), jax.vmap(jax.vmap(f))(x[None])[0]),
-            "gradients": (
-                jax.jvp(f, (x,), (jnp.ones(3),))[1],
-                jax.grad(lambda x: jnp.sum(f(x)))(x),
-                jax.vmap(jax.grad(f))(x),
-                jax.grad(lambda x: jnp.sum(jax.vmap(f)(x)))(x),
-            ),
-            "second": jax.vmap(jax.grad(jax.grad(f)))(x),
-            "hessian": jax.hessian(lambda x: jnp.sum(jax.vmap(jax.vmap(f))(x[None])))(x),
-        }
-
     x = np.arange(1.0, 4.0)
-    found = everything(x)
-    assert_same(found["plain"], 2 * x**2)
-    for batch_of in found["batches"]:
+    plain, *batches = jax.jit(lambda x: (f(x), jax.vmap(f)(x), jax.vmap(jax.vmap(f))(x[None])[0]))(x)
+    assert_same(plain, 2 * x**2)
+    for batch_of in batches:
         assert_same(batch_of, 2 * x**2 + 1)
-    for gradient in found["gradients"]:
-        assert_same(gradient, 6 * x**2)
-    assert_same(found["second"], 12 * x)
-    assert_same(found["hessian"], np.diag(12 * x))
+    assert_slope_and_curvature(f, x, 6 * x**2, 12 * x)
 
 
 # --- blocks

@@ -180,25 +180,10 @@ def test_double_precision_that_jax_rounds_is_told_once():
     assert 'call jax.config.update("jax_enable_x64", True) first' in run.stdout
 
 
-@pytest.mark.exhaustive
-def test_each_door_tells_it(monkeypatch):
-    """NumPy arrays of double precision cause the warning; where jax keeps double precision, no warning appears."""
-    attention = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
-    doors = (
-        lambda x: attention(0.0, x),
-        lambda x: cjx.iterate(cjx.ResidualLayer(attention, 1.0), x, 1),
-        lambda x: cjx.simulate(attention, x, jnp.asarray([0.0, 1.0])),
-    )
-    x = np.eye(3)
-    with as_a_user():
-        jax.eval_shape(lambda: doors[0](x))
-        for door in doors:
-            monkeypatch.setattr(_misc, "_WARNED", set())
-            with enable_x64(False), pytest.warns(UserWarning, match="jax rounds it to float32"):
-                jax.eval_shape(lambda door=door: door(x))
+PLAIN = cjx.AttentionField(cjx.SoftmaxAttention(1.0))
 
 
-@pytest.mark.exhaustive_cases("masses-<lambda>1", "ts-<lambda>1")
+@pytest.mark.exhaustive_cases("masses-<lambda>1", "ts-<lambda>1", "x0-<lambda>0", "x0-<lambda>1")
 @pytest.mark.parametrize(
     ("name", "door"),
     (
@@ -211,6 +196,9 @@ def test_each_door_tells_it(monkeypatch):
         ("ts", lambda wide: jax.eval_shape(
             lambda: cjx.simulate(cjx.FunctionField(lambda t, x, args: x), jnp.eye(3), wide(np.arange(2.0))))),
         ("w_in", lambda wide: cjx.PerceptronField(wide(np.eye(3)), jnp.eye(3))),
+        ("x", lambda wide: jax.eval_shape(lambda: PLAIN(0.0, wide(np.eye(3))))),
+        ("x0", lambda wide: jax.eval_shape(lambda: cjx.iterate(cjx.ResidualLayer(PLAIN, 1.0), wide(np.eye(3)), 1).xs)),
+        ("x0", lambda wide: jax.eval_shape(lambda: cjx.simulate(PLAIN, wide(np.eye(3)), jnp.asarray([0.0, 1.0])).x1)),
         ("x", lambda wide: jax.eval_shape(lambda: cjx.interaction_energy(wide(np.eye(3)), 1.0))),
         ("x", lambda wide: jax.eval_shape(lambda: cjx.num_clusters(wide(np.eye(3)), 0.1))),
         ("x", lambda wide: jax.eval_shape(lambda: cjx.SoftmaxAttention(1.0).weights(wide(np.eye(3))))),
@@ -222,7 +210,7 @@ def test_every_array_of_double_precision_that_is_rounded_is_told_once_with_its_n
     with as_a_user():
         with enable_x64(False):
             door(lambda array: array.astype(np.float32))
-            door(lambda array: array.tolist()) if name not in ("x", "ts") else None
+            door(lambda array: array.tolist()) if name not in ("x", "x0", "ts") else None
             with pytest.warns(UserWarning, match=f"^{name} is float64, but jax rounds it to float32") as told:
                 door(lambda array: array)
                 door(lambda array: array)

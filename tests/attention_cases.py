@@ -1,14 +1,12 @@
 """The kinds of attention that several files of tests share: how each is built, and the double loop that defines it."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import clusterjax as cjx
-from tests.helpers import assert_close, assert_derivatives, normal, sphere_tokens
+from tests.helpers import normal, sphere_tokens
 from tests.reference import attention as reference
 
 
@@ -82,20 +80,6 @@ def outcome(attention, x=X, values=VALUES, masses=None, t=0.0):
     if isinstance(attention, cjx.SoftmaxAttention):
         return *out, attention.log_partition(x, t, masses)
     return out
-
-
-def assert_slopes(fn, *parts, **how):
-    """The derivatives of a function of several arrays, in all of them at once, as `assert_derivatives` has them."""
-    flat, rebuild = ravel_pytree(tuple(jnp.asarray(part, float) for part in parts))
-    assert_derivatives(lambda flat: ravel_pytree(fn(*rebuild(flat)))[0], flat, **how)
-
-
-def assert_maps(fn, *batches, kind="definition"):
-    """`jax.vmap` of a function over the first axes of some arrays equals a loop over them."""
-    together, alone = jax.jit(jax.vmap(fn))(*batches), jax.jit(fn)
-    for b, each in enumerate(zip(*batches, strict=True)):
-        for mapped, one in zip(jax.tree.leaves(together), jax.tree.leaves(alone(*each)), strict=True):
-            assert_close(np.asarray(mapped)[b], one, kind)
 
 
 def masks_of(n):

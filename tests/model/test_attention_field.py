@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import FORM, KERNEL, KINDS, MASKS, MASSES, D, N, X, assert_slopes, kinds
+from tests.attention_cases import FORM, KERNEL, KINDS, MASKS, MASSES, D, N, X, kinds
 from tests.helpers import (
     DTYPES,
     CountTraces,
@@ -15,6 +15,7 @@ from tests.helpers import (
     normal,
     sphere_tokens,
 )
+from tests.model.derivatives_and_maps import assert_slopes
 from tests.reference import fields as reference
 
 
@@ -157,15 +158,6 @@ def test_a_row_that_sees_no_mass_is_at_rest(dtype):
         cjx.AttentionField(cjx.SoftmaxAttention(1.7, mask=cjx.CausalMask()), VALUE, masses=MASSES)
     )
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
-
-
-def test_a_token_of_no_mass_moves_none_and_is_moved():
-    field = field_of("SA with masses")
-    others = np.arange(N) != 7
-    moved = np.where(others[:, None], X, -np.asarray(X)[6])
-    before, after = np.asarray(velocity(field, X)), np.asarray(velocity(field, moved))
-    assert_close(after[others], before[others], "exact")
-    assert np.all(np.abs(after[7] - before[7]) > 0)
 
 
 # --- contract

@@ -54,13 +54,6 @@ def test_no_form_is_the_identity(kind):
         assert_close(one, two)
 
 
-@pytest.mark.parametrize("kind", ("softmax", "unnormalised", "hardmax"))
-@pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(4, 4), cjx.Auto()), ids=name_of)
-def test_every_summation_gives_the_averages_of_the_weights(kind, summation):
-    weights, average, *_ = outcome(KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask(), summation=summation))
-    assert_close(average, np.asarray(weights) @ np.asarray(VALUES), "identity")
-
-
 def test_the_form_is_that_of_queries_and_keys():
     """<x, B y> = <Q x, K y>, and the weights by B are those of queries Q x against keys K x."""
     query, key = normal(4, 2, D), normal(5, 2, D)

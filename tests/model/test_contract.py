@@ -5,22 +5,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import (
-    BETA,
-    FORM,
-    KINDS,
-    MASSES,
-    VALUES,
-    D,
-    X,
-    assert_maps,
-    assert_slopes,
-    kinds,
-    outcome,
-    softmax,
-    unnormalised,
-)
+from tests.attention_cases import BETA, FORM, KINDS, MASSES, VALUES, D, X, kinds, outcome, softmax, unnormalised
 from tests.helpers import CountTraces, assert_close, assert_same, name_of, normal
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 
 
 @pytest.mark.exhaustive_cases("softmax", "unnormalised")

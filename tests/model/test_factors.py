@@ -9,8 +9,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax.probe.networks.positions import rotate
-from tests.attention_cases import MASKS, MASSES, assert_slopes
+from tests.attention_cases import MASKS, MASSES
 from tests.helpers import DTYPES, as_a_user, assert_close, name_of, normal
+from tests.model.derivatives_and_maps import assert_slopes
 from tests.reference import fields as reference
 
 

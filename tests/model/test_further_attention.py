@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import BETA, FORM, GRAPH, MASSES, VALUES, D, N, X, assert_maps, assert_slopes, outcome
+from tests.attention_cases import BETA, FORM, GRAPH, MASSES, VALUES, D, N, X, outcome
 from tests.clouds import CLOUDS, MASSES as MASSES_OF, cloud, masses as masses_of
 from tests.helpers import (
     DTYPES,
@@ -21,6 +21,7 @@ from tests.helpers import (
     normal,
     sphere_tokens,
 )
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 from tests.reference import attention as reference
 
 

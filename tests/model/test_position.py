@@ -5,14 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import clusterjax as cjx
 from clusterjax._dynamics.rodas5p import has_velocity_jacobian, velocity_jacobian
 from clusterjax._summation.recorder import Names, recorded
 from tests import clouds
 from tests.attention_cases import BETA, FORM, KERNEL, KINDS as ATTENTIONS, MASSES, VALUES, X, masks_of, outcome
-from tests.helpers import DTYPES, as_a_user, assert_close, assert_same, normal, sphere_tokens, tolerance
+from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_same, normal, sphere_tokens, tolerance
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 from tests.reference import attention as loops, positions as reference
 
 
@@ -184,40 +184,25 @@ def test_ties_of_hardmax_are_decided_by_place():
 @pytest.mark.exhaustive_cases("table", "rotary", "alibi", "decay")
 @every_position
 def test_gradients_by_parameters_and_tokens(position):
-    placed = POSITIONS[position][0]
-    way = normal(11, *X.shape)
+    arrays, static = eqx.partition(POSITIONS[position][0], eqx.is_array)
+    (parameter,), structure = jax.tree.flatten(arrays)
     for kind in ("softmax", "unnormalised", "kernel"):
-        for summation in (cjx.Dense(), cjx.Blocked(4, 3)):
-            more = {} if kind == "kernel" else {"summation": summation}
+        for more in ({},) if kind == "kernel" else ({"summation": summation} for summation in SUMS.values()):
 
-            def total(parts, kind=kind, more=more):
-                parameter, x = parts
-                attention = KINDS[kind](mask=cjx.CausalMask(), position=parameter, **more)
-                return jnp.sum(attention.average(x, None) * way)
+            def average(parameter, x, kind=kind, more=more):
+                placed = eqx.combine(jax.tree.unflatten(structure, [parameter]), static)
+                return KINDS[kind](mask=cjx.CausalMask(), position=placed, **more).average(x, None)
 
-            arrays, static = eqx.partition((placed, X), eqx.is_array)
-            flat, rebuild = ravel_pytree(arrays)
-            of_flat = jax.jit(lambda v, total=total, r=rebuild, s=static: total(eqx.combine(r(v), s)))
-            gradient = jax.jit(jax.grad(of_flat))(flat)
-            for seed in range(2):
-                along = normal(seed, flat.size)
-                step = 1e-6
-                slope = (of_flat(flat + step * along) - of_flat(flat - step * along)) / (2 * step)
-                assert abs(slope - gradient @ along) < 1e-7 * (1 + abs(slope))
+            assert_slopes(average, parameter, X)
 
 
 def test_slopes_are_mapped_over_and_compile_once():
-    traces = []
-
-    @eqx.filter_jit
-    def weights(slope):
-        traces.append(None)
-        return cjx.SoftmaxAttention(BETA, position=cjx.ALiBi(slope)).weights(X)
-
-    slopes = jnp.asarray([0.0, 0.2, 3.0])
-    alone = [weights(s) for s in slopes]
-    assert len(traces) == 1
-    assert_close(jax.vmap(weights)(slopes), jnp.stack(alone), "identity")
+    body = CountTraces(lambda slope: cjx.SoftmaxAttention(BETA, position=cjx.ALiBi(slope)).weights(X))
+    compiled, slopes = jax.jit(body), jnp.asarray([0.0, 0.2, 3.0])
+    for slope in slopes:
+        compiled(slope)
+    assert body.traces == 1
+    assert_maps(body.fn, slopes, kind="identity")
 
 
 @pytest.mark.exhaustive

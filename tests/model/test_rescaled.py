@@ -11,8 +11,9 @@ import pytest
 import scipy.linalg
 
 import clusterjax as cjx
-from tests.attention_cases import BETA, FORM, KINDS, MASSES, D, N, assert_maps, assert_slopes, kinds, outcome
+from tests.attention_cases import BETA, FORM, KINDS, MASSES, D, N, kinds, outcome
 from tests.helpers import DTYPES, CountTraces, assert_close, assert_same, name_of, normal, rotation
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 from tests.reference import attention as attention_reference, fields as reference
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.schedule import at_time
-from tests.attention_cases import assert_maps
 from tests.helpers import DTYPES, CountTraces, as_a_user, assert_close, assert_derivatives, assert_same, name_of, normal
+from tests.model.derivatives_and_maps import assert_maps
 
 
 TS = np.array([0.5, 1.0, 3.0, 7.0])

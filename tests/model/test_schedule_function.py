@@ -11,7 +11,6 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._model.schedule import at_time
-from tests.attention_cases import assert_maps
 from tests.helpers import (
     DTYPES,
     CountTraces,
@@ -22,6 +21,7 @@ from tests.helpers import (
     normal,
     sphere_tokens,
 )
+from tests.model.derivatives_and_maps import assert_maps
 
 
 X = sphere_tokens(1, 5, 3)

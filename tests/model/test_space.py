@@ -9,7 +9,6 @@ import scipy.special
 import scipy.stats
 
 import clusterjax as cjx
-from tests.attention_cases import assert_maps
 from tests.helpers import (
     DTYPES,
     assert_close,
@@ -20,6 +19,7 @@ from tests.helpers import (
     sphere_tokens,
     tolerance,
 )
+from tests.model.derivatives_and_maps import assert_maps
 from tests.reference import fields as reference
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import clusterjax as cjx
-from tests.attention_cases import MASSES, D, N, X, assert_maps, assert_slopes
+from tests.attention_cases import MASSES, D, N, X
 from tests.helpers import DTYPES, CountTraces, assert_close, assert_same, name_of, normal
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 from tests.reference import attention as attention_reference, fields as reference
 
 
@@ -45,13 +46,6 @@ def test_heads_are_the_double_sums_of_each(space, kind, masses):
     expected = reference.heads(np.asarray(OFF), weights, np.asarray(VALUES), sphere=space == SPHERE)
     assert field.num_heads == H
     assert_close(velocity(field, OFF), expected)
-
-
-def test_one_head_is_attention():
-    field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, query_key=FORMS[0]), VALUES[0])
-    assert_close(
-        velocity(cjx.MultiHeadField(2.0, np.asarray(FORMS)[:1], np.asarray(VALUES)[:1]), X), velocity(field, X)
-    )
 
 
 EYES = jnp.asarray(np.stack([np.eye(D)] * H), float)

@@ -7,8 +7,9 @@ import pytest
 
 import clusterjax as cjx
 from clusterjax._summation import ratio
-from tests.attention_cases import assert_maps, assert_slopes, masks_of
+from tests.attention_cases import masks_of
 from tests.helpers import assert_close, assert_same, normal, sphere_tokens, temporary_bytes
+from tests.model.derivatives_and_maps import assert_maps, assert_slopes
 from tests.reference import attention as reference
 
 

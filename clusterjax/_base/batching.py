@@ -101,7 +101,7 @@ def _batch(args, axes, *, plain, rule, differentiated):
     else:
         # The batch is bound as a primitive again, so that its derivatives are not those of the rule.
         of_batches = lambda again, *args: _as_one_batch(rule, batched, again, *args)
-        of_derivatives = jax.vmap(differentiated, _axes(batched))
+        of_derivatives = jax.vmap(differentiated, [0 if moved else None for moved in batched])
         outputs = _call.bind(*args, plain=of_batch, rule=of_batches, differentiated=of_derivatives)
     return outputs, [0] * len(outputs)
 
@@ -125,10 +125,6 @@ def _as_one_batch(rule: Any, batched: list[bool], again: list[bool], *args: Any)
     either = [first or second for _, first, second in pairs]
     outputs = rule(either, *(flat(*pair) for pair in pairs))
     return [output.reshape(outer, inner, *output.shape[1:]) for output in outputs]
-
-
-def _axes(batched: list[bool]) -> list[int | None]:
-    return [0 if is_batched else None for is_batched in batched]
 
 
 batching.primitive_batchers[_call] = _batch

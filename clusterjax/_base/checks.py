@@ -580,21 +580,15 @@ def check_tokens(x: Any, name: str = "x", *, min_tokens: int = 1) -> Array:
     # The range is checked before jax converts the array, which would warn of an overflow.
     check_fits(array, name)
     if np.ndim(array) != 2:
-        raise ValueError(
-            f"{name} must have two dimensions, (n, d), one token per row, but its shape is {np.shape(array)}; "
-            "map over further axes with jax.vmap."
-        )
+        rule = "have two dimensions, (n, d), one token per row"
+        raise refusal(name, rule, f"its shape is {np.shape(array)}", "map over further axes with jax.vmap")
     if 0 in array.shape:
-        raise ValueError(
-            f"{name} must hold at least 1 token of at least one dimension, but its shape is {array.shape}; "
-            "pass an array of shape (n, d)."
-        )
+        rule = "hold at least 1 token of at least one dimension"
+        raise refusal(name, rule, f"its shape is {array.shape}", "pass an array of shape (n, d)")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"{name} must be real, but its dtype is {array.dtype}; pass its real part, or {PAIRS}.")
     if array.shape[0] < min_tokens:
-        raise ValueError(
-            f"{name} must hold at least {min_tokens} tokens, but its shape is {array.shape}; pass more of them."
-        )
+        raise refusal(name, f"hold at least {min_tokens} tokens", f"its shape is {array.shape}", "pass more of them")
     if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
         row = int(np.flatnonzero(~np.isfinite(np.asarray(array)).all(axis=1))[0])
         entries = np.asarray(array)[row]

@@ -250,10 +250,9 @@ def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
     shapes = jnp.shape(example(Q)), jnp.shape(example(K))
     # An empty matrix is refused, since the product would be a matrix of zeros.
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
-        raise ValueError(
-            f"query and key must be matrices of the same shape (k, d), but their shapes are {shapes[0]} and "
-            f"{shapes[1]}; give both as many rows and columns."
-        )
+        found = f"their shapes are {shapes[0]} and {shapes[1]}"
+        rule, remedy = "be matrices of the same shape (k, d)", "give both as many rows and columns"
+        raise refusal("query and key", rule, found, remedy)
     # `_form` is a module-level function, so that the combined schedules of equal calls compare equal.
     if isinstance(Q, AbstractSchedule) or isinstance(K, AbstractSchedule):
         return Combined(_form, (Q, K))
@@ -293,10 +292,8 @@ def check_dimension(matrix: Any, name: str, d: int) -> None:
     """Raise a ValueError unless `matrix` is None or acts on tokens of dimension `d`."""
     # Only the last axis is checked, so that a stack of matrices, one for each head, passes too.
     if matrix is not None and jnp.shape(example(matrix))[-1] != d:
-        raise ValueError(
-            f"{name} must act on tokens of dimension {d}, but its shape is {jnp.shape(example(matrix))}; "
-            f"pass a matrix of shape ({d}, {d})."
-        )
+        found = f"its shape is {jnp.shape(example(matrix))}"
+        raise refusal(name, f"act on tokens of dimension {d}", found, f"pass a matrix of shape ({d}, {d})")
 
 
 def check_masses(masses: Any) -> Any:
@@ -308,9 +305,7 @@ def check_masses(masses: Any) -> Any:
     if array is None:
         raise ValueError(f"masses must be a vector, one mass per token, but it is {shown(masses)}; pass an array.")
     if np.ndim(array) != 1:
-        raise ValueError(
-            f"masses must be a vector, one mass per token, but its shape is {np.shape(array)}; reshape it."
-        )
+        raise refusal("masses", "be a vector, one mass per token", f"its shape is {np.shape(array)}", "reshape it")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"masses must be real, but its dtype is {array.dtype}; mend them.")
     # Traced masses have no concrete values to check.
@@ -327,10 +322,8 @@ def check_number_of_masses(masses: Any, n: int) -> None:
     """Raise a ValueError unless the number of `masses` is the number of tokens."""
     # `check_masses` omits this check, since a field is built before the number of its tokens is known.
     if masses is not None and np.shape(masses)[0] != n:
-        raise ValueError(
-            f"masses must hold one mass for each of the {n} tokens, but it holds {np.shape(masses)[0]}; "
-            "pass a vector of length n."
-        )
+        found = f"it holds {np.shape(masses)[0]}"
+        raise refusal("masses", f"hold one mass for each of the {n} tokens", found, "pass a vector of length n")
 
 
 # Softmax attention: the weights of each row are positive and sum to one.
@@ -579,9 +572,8 @@ class HardmaxAttention(AbstractAttention):
                 raise ValueError(f"tie_tolerance must be constant in time, but it is a {kind}; pass a number, or None.")
             # A traced tolerance has no concrete sign to check.
             if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
-                raise ValueError(
-                    f"tie_tolerance must not be negative, but it is {self.tie_tolerance}; pass a small number, or None."
-                )
+                found = f"it is {self.tie_tolerance}"
+                raise refusal("tie_tolerance", "not be negative", found, "pass a small number, or None")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)

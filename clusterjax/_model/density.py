@@ -34,6 +34,7 @@ from .._base.checks import (
     check_number,
     check_room,
     check_tokens,
+    refusal,
     shown,
 )
 from .._base.defaults import TAIL_TOLERANCE
@@ -518,10 +519,9 @@ def check_degree(attention: Any, d: int, degree: int) -> None:
     longest = abs(float(beta)) * (1.0 if form is None else float(np.linalg.norm(np.asarray(form, float), 2)))
     least = degree_for(longest, d)
     if degree < least:
-        raise ValueError(
-            f"degree must be at least {least} for queries of length {longest:.4g}, but it is {degree}: the kernel "
-            f"would lose {_left_out(longest, d, degree):.1g} of itself; pass {least} or more."
-        )
+        rule = f"be at least {least} for queries of length {longest:.4g}"
+        found = f"it is {degree}: the kernel would lose {_left_out(longest, d, degree):.1g} of itself"
+        raise refusal("degree", rule, found, f"pass {least} or more")
 
 
 def _left_out(kappa: float, d: int, degree: int) -> float:
@@ -624,15 +624,11 @@ class MeanField(AbstractMeanField):
         tolerance: RealScalarLike = TAIL_TOLERANCE,
     ):
         if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
-            raise ValueError(
-                "attention must be SoftmaxAttention or UnnormalisedAttention, whose kernel is an exponential, but it "
-                f"is {shown(attention)}; pass one of these."
-            )
+            rule = "be SoftmaxAttention or UnnormalisedAttention, whose kernel is an exponential"
+            raise refusal("attention", rule, f"it is {shown(attention)}", "pass one of these")
         if not isinstance(attention.mask, FullMask):
-            raise ValueError(
-                f"attention.mask must be FullMask(), but it is {shown(attention.mask)}: a density has no order of "
-                "tokens; leave it out."
-            )
+            found = f"it is {shown(attention.mask)}: a density has no order of tokens"
+            raise refusal("attention.mask", "be FullMask()", found, "leave it out")
         refuse_position(attention, "attention.position", "a density has no order of tokens")
         self.d = check_integer(d, "d", least=2, most=3, remedy="pass 2, the circle, or 3, the sphere")
         self.degree = check_integer(degree, "degree", remedy="pass the highest degree of harmonics, such as 32")
@@ -661,10 +657,9 @@ class MeanField(AbstractMeanField):
     def check(self, n: int, d: int, name: str = "x0") -> None:
         expected = (self.degree + 1, self.basis.columns(self.degree))
         if (n, d) != expected:
-            raise ValueError(
-                f"{name} must hold the coefficients of a density up to degree {self.degree}, {expected}, but its "
-                f"shape is {(n, d)}; make it of tokens by to_coefficients, or of a density by from_density."
-            )
+            rule = f"hold the coefficients of a density up to degree {self.degree}, {expected}"
+            remedy = "make it of tokens by to_coefficients, or of a density by from_density"
+            raise refusal(name, rule, f"its shape is {(n, d)}", remedy)
 
     def _state(self, c: Coefficients, name: str = "c") -> Coefficients:
         """`c` as an array, or a ValueError unless it has the shape of the coefficients."""
@@ -728,9 +723,8 @@ class MeanField(AbstractMeanField):
         values = check_array(values, "density(points)", shape=(len(points),), remedy="return a number a point")
         c = self.basis.integrals(self.degree, values.astype(points.dtype))
         if is_concrete(c) and not float(c[0, 0]) > 0:
-            raise ValueError(
-                f"density must have a positive integral, but its mean is {float(c[0, 0]):.3g}; pass one that has mass."
-            )
+            found = f"its mean is {float(c[0, 0]):.3g}"
+            raise refusal("density", "have a positive integral", found, "pass one that has mass")
         return c / c[0, 0]
 
     def density(self, c: Coefficients, points: Tokens) -> Float[Array, " n"]:
@@ -859,11 +853,10 @@ class MeanField(AbstractMeanField):
             of the free energy.
         """
         if not isinstance(self.attention, UnnormalisedAttention) or self.value is not None:
-            raise ValueError(
-                "attention must be UnnormalisedAttention and value None, for only that flow follows a gradient of the "
-                f"free energy, but they are {type(self.attention).__name__} and "
-                f"{'None' if self.value is None else 'a matrix'}; build such a field."
-            )
+            rule = "be UnnormalisedAttention and value None, for only that flow follows a gradient of the free energy"
+            value = "None" if self.value is None else "a matrix"
+            found = f"they are {type(self.attention).__name__} and {value}"
+            raise refusal("attention", rule, found, "build such a field")
         c = self._state(c)
         check_time(t)
         values = self.basis.values(self.degree, c)
@@ -944,11 +937,10 @@ def unresolved(field: Any, c0: Array) -> Unresolved | None:
     mean = parts[0]
     tail = mean.tail(c0)
     if is_concrete((tail, mean.temperature)) and float(tail) > _ROUGH and not np.any(np.asarray(mean.temperature)):
-        raise ValueError(
-            f"x0 must be the coefficients of a density that degree {mean.degree} resolves, but those of its highest "
-            f"degrees are {float(tail):.2g} of what a single token has; take more tokens, smooth them with "
-            "MeanField.smoothed, or give the field a temperature."
-        )
+        rule = f"be the coefficients of a density that degree {mean.degree} resolves"
+        found = f"those of its highest degrees are {float(tail):.2g} of what a single token has"
+        remedy = "take more tokens, smooth them with MeanField.smoothed, or give the field a temperature"
+        raise refusal("x0", rule, found, remedy)
     return Unresolved(mean, jax.lax.stop_gradient(jnp.maximum(mean.tolerance, _GROWTH * tail)).astype(c0.dtype))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._base.checks import call_traced, check_array, check_callable, check_instance, check_tokens, shown
+from .._base.checks import call_traced, check_array, check_callable, check_instance, check_tokens, refusal, shown
 from .._base.numerics import as_float, at_least_single, matmul
 from .._base.types import AbstractPart, Numbers, RealScalarLike, Tokens
 from .attention import (
@@ -350,10 +350,9 @@ class PerceptronField(AbstractField):
         fits = len(w_in) == 2 and w_out == w_in[::-1] and 0 not in w_in
         fits = fits and shapes.get("bias_in", w_in[:1]) == w_in[:1] and shapes.get("bias_out", w_in[1:]) == w_in[1:]
         if not fits:
-            raise ValueError(
-                "w_in, w_out, bias_in and bias_out must be of the shapes (m, d), (d, m), (m,) and (d,), "
-                f"but their shapes are {shapes}; transpose what is the other way round."
-            )
+            rule = "be of the shapes (m, d), (d, m), (m,) and (d,)"
+            found, remedy = f"their shapes are {shapes}", "transpose what is the other way round"
+            raise refusal("w_in, w_out, bias_in and bias_out", rule, found, remedy)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
@@ -414,10 +413,8 @@ class RescaledField(AbstractField):
 
     def __init__(self, attention: AbstractAttention, value: Numbers | None = None, *, masses: Numbers | None = None):
         if isinstance(value, AbstractSchedule) or callable(value) and not isinstance(value, type):
-            raise ValueError(
-                f"value must be constant in time, but it is {shown(value)}: exp(-tV) is the flow of a "
-                "constant V only; use AttentionField with space=Euclidean()."
-            )
+            found = f"it is {shown(value)}: exp(-tV) is the flow of a constant V only"
+            raise refusal("value", "be constant in time", found, "use AttentionField with space=Euclidean()")
         self.attention = check_attention(attention)
         self.value = as_parameter(value, "value")
         self.masses = as_parameter(constant(masses, "masses"), "masses")

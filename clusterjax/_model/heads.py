@@ -120,10 +120,9 @@ class HeadFactors(AbstractPart):
         value = shapes["value"]
         fits = shapes["key"] == (heads, d, k) and value[:2] == (heads, d) and len(value) == 3
         if not heads * d * k or not fits or not value[-1] or shapes["output"] != (heads, value[2], d):
-            raise ValueError(
-                f"query, key, value and output must be (h, d, k), three times, and (h, k, d), but they are {shapes}; "
-                "pass the four factors of each head, stacked along the first axis."
-            )
+            rule = "be (h, d, k), three times, and (h, k, d)"
+            remedy = "pass the four factors of each head, stacked along the first axis"
+            raise refusal("query, key, value and output", rule, f"they are {shapes}", remedy)
         bias = None if self.bias is None else self._shape("bias")
         if bias is not None and (len(bias) != 3 or bias[0] != heads or bias[1] != bias[2] or not bias[1]):
             raise refusal("bias", f"be of shape ({heads}, n, n)", f"its shape is {bias}", "pass that of as many heads")
@@ -165,19 +164,16 @@ class HeadFactors(AbstractPart):
         """Raise a ValueError unless the factors fit `n` tokens of dimension `d`."""
         heads, of_tokens, k = self._shape("query")
         if of_tokens != d:
-            raise ValueError(
-                f"query must be (h, {d}, k) for tokens of {d} dimensions, but it is {(heads, of_tokens, k)}; "
-                "pass tokens of the hidden size of the network, or other factors."
-            )
+            rule = f"be (h, {d}, k) for tokens of {d} dimensions"
+            remedy = "pass tokens of the hidden size of the network, or other factors"
+            raise refusal("query", rule, f"it is {(heads, of_tokens, k)}", remedy)
         if self.bias is not None and self._shape("bias") != (heads, n, n):
-            raise ValueError(
-                f"bias must be ({heads}, {n}, {n}) for {heads} heads and {n} tokens, but it is {self._shape('bias')}; "
-                "pass that of as many positions."
-            )
+            rule = f"be ({heads}, {n}, {n}) for {heads} heads and {n} tokens"
+            raise refusal("bias", rule, f"it is {self._shape('bias')}", "pass that of as many positions")
         if self.rotation is not None and len(self.rotation[0]) != n:
-            raise ValueError(
-                f"rotation must be ({n}, {k // 2}) for {n} tokens, but it is {self.rotation[0].shape}; "
-                "pass the angles of as many positions."
+            found = f"it is {self.rotation[0].shape}"
+            raise refusal(
+                "rotation", f"be ({n}, {k // 2}) for {n} tokens", found, "pass the angles of as many positions"
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -367,10 +363,8 @@ class MultiHeadField(AbstractField):
         # A beta of shape () and a matrix of None do not determine the number of heads.
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}
         if len(set(counts.values())) != 1 or jnp.ndim(example(self.beta)) > 1:
-            raise ValueError(
-                "beta, query_key and value must agree on the number of heads, "
-                f"but their shapes are {self._stacks()}; stack each along its first axis."
-            )
+            found, remedy = f"their shapes are {self._stacks()}", "stack each along its first axis"
+            raise refusal("beta, query_key and value", "agree on the number of heads", found, remedy)
         of_position = None if self.position is None else self.position.num_heads
         if of_position not in (None, self.num_heads):
             raise refusal(

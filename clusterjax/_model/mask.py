@@ -24,6 +24,7 @@ from .._base.checks import (
     check_instance,
     check_integer,
     check_room,
+    refusal,
     shown,
 )
 from .._base.numerics import as_array, is_concrete, matmul
@@ -280,13 +281,13 @@ class SinkMask(_AbstractRule):
         return _moving_sum(masses, self.width, True) + before[start]
 
 
+_ONE_EACH = "pass one row and one column for each token"
+
+
 def _permitted(value: Numbers) -> Array:
     array = as_numbers(value, "permitted")
     if array is None:
-        raise ValueError(
-            f"permitted must be a square boolean matrix, but it is {shown(value)}; "
-            "pass one row and one column for each token."
-        )
+        raise refusal("permitted", "be a square boolean matrix", f"it is {shown(value)}", _ONE_EACH)
     return as_array(array)
 
 
@@ -307,17 +308,13 @@ class MatrixMask(AbstractMask):
     def __check_init__(self):
         shape, dtype = self.permitted.shape, self.permitted.dtype
         if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1 or not jnp.issubdtype(dtype, jnp.bool_):
-            raise ValueError(
-                f"permitted must be a square boolean matrix, but its shape is {shape} and its dtype is {dtype}; "
-                "pass one row and one column for each token."
-            )
+            found = f"its shape is {shape} and its dtype is {dtype}"
+            raise refusal("permitted", "be a square boolean matrix", found, _ONE_EACH)
         # Traced matrices have no concrete values to check.
         if is_concrete(self.permitted) and not np.asarray(self.permitted).diagonal().all():
             row = int(np.flatnonzero(~np.asarray(self.permitted).diagonal())[0])
-            raise ValueError(
-                f"permitted must let each token attend to itself, but permitted[{row}, {row}] is False; "
-                "set its diagonal to True."
-            )
+            found = f"permitted[{row}, {row}] is False"
+            raise refusal("permitted", "let each token attend to itself", found, "set its diagonal to True")
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         # Indices of padding are n or more; the caller drops the values at these indices.
@@ -336,10 +333,8 @@ class MatrixMask(AbstractMask):
 
     def check(self, n: int) -> None:
         if self.permitted.shape[0] != n:
-            raise ValueError(
-                f"mask must be of as many tokens as x, but it is of {self.permitted.shape[0]} and x has {n}; "
-                "pass a MatrixMask of shape (n, n)."
-            )
+            found = f"it is of {self.permitted.shape[0]} and x has {n}"
+            raise refusal("mask", "be of as many tokens as x", found, "pass a MatrixMask of shape (n, n)")
 
 
 _WHAT = "a function of i and j"
@@ -382,10 +377,9 @@ class FunctionMask(_AbstractRule):
         allowed, shape = call_traced(self.fn, "allowed", _WHAT, i, j), jnp.broadcast_shapes(jnp.shape(i), jnp.shape(j))
         # A smaller shape is accepted if it broadcasts: a rule of i alone returns (rows, 1).
         if getattr(allowed, "dtype", None) != jnp.bool_ or jnp.broadcast_shapes(jnp.shape(allowed), shape) != shape:
-            raise ValueError(
-                f"allowed(i, j) must be booleans of the shape {shape} of i and j together, but it is {shown(allowed)}; "
-                "compare with == and <=, and join with & and |."
-            )
+            rule = f"be booleans of the shape {shape} of i and j together"
+            remedy = "compare with == and <=, and join with & and |"
+            raise refusal("allowed(i, j)", rule, f"it is {shown(allowed)}", remedy)
         return allowed | (i == j)
 
     def reaches(self, first_i: IntScalar, last_i: IntScalar, first_j: IntScalar, last_j: IntScalar) -> BoolScalar:

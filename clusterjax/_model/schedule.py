@@ -72,14 +72,10 @@ def _knots(name: str) -> Callable[[Numbers], Array]:
 
 def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) -> None:
     if ts.ndim != 1 or ts.shape[0] < 1:
-        raise ValueError(
-            f"ts must be a non-empty vector of times, but its shape is {ts.shape}; pass one time per value."
-        )
+        raise refusal("ts", "be a non-empty vector of times", f"its shape is {ts.shape}", "pass one time per value")
     if values.ndim < 1 or values.shape[0] < 1 or values.shape[0] not in lengths:
-        raise ValueError(
-            f"values must have {rule}, but it has shape {values.shape} and ts has length {ts.shape[0]}; "
-            "pass as many of both."
-        )
+        found = f"it has shape {values.shape} and ts has length {ts.shape[0]}"
+        raise refusal("values", f"have {rule}", found, "pass as many of both")
     # Traced knots are not checked, although `searchsorted` needs them sorted.
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")
@@ -316,10 +312,8 @@ def as_parameter(parameter: Any, name: str = "parameter") -> Any:
     # A boolean is an integer in Python, but as an inverse temperature it is a mistake.
     array = as_numbers(parameter, name)
     if array is None or array.dtype == bool and np.ndim(array) == 0:
-        raise ValueError(
-            f"{name} must be a number, an array of real numbers, a schedule or a function of t, but it is "
-            f"{shown(parameter)}; pass one of these."
-        )
+        rule = "be a number, an array of real numbers, a schedule or a function of t"
+        raise refusal(name, rule, f"it is {shown(parameter)}", "pass one of these")
     check_fits(array, name)
     warn_of_rounding(parameter, name)
     return as_float(array)
@@ -387,20 +381,16 @@ def check_beta(beta: Any, name: str = "beta", what: str = "inverse temperature")
     # The values of traced numbers are not checked: a NaN that arises inside `jit` is visible in the result.
     check_real(beta, name, f"pass a finite real {what}")
     if jnp.ndim(example(beta)) != 0:
-        raise ValueError(
-            f"{name} must be a number, but its shape is {jnp.shape(example(beta))}; "
-            f"map over several {what}s with equinox.filter_vmap."
-        )
+        remedy = f"map over several {what}s with equinox.filter_vmap"
+        raise refusal(name, "be a number", f"its shape is {jnp.shape(example(beta))}", remedy)
 
 
 def check_temperature(temperature: Any) -> None:
     """Raise a ValueError unless the temperature is a number that is not negative, or a schedule."""
     check_beta(temperature, "temperature", "number")
     if isinstance(temperature, Array) and is_concrete(temperature) and float(temperature) < 0:
-        raise ValueError(
-            f"temperature must not be negative, but it is {float(temperature):.3g}: the equation would have no "
-            "solution; pass zero or more."
-        )
+        found = f"it is {float(temperature):.3g}: the equation would have no solution"
+        raise refusal("temperature", "not be negative", found, "pass zero or more")
 
 
 def check_real(parameter: Any, name: str, remedy: str, *, of_tokens: bool = False) -> None:

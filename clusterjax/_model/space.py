@@ -15,7 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._base.checks import check_array, check_float_dtype, check_instance, check_integer, check_key, check_room
+from .._base.checks import check_array, check_float_dtype, check_instance, check_integer, check_key, check_room, refusal
 from .._base.numerics import is_concrete, normalise
 from .._base.random import draw_normal
 from .._base.types import AbstractPart, DTypeLike, Tokens
@@ -59,10 +59,8 @@ def _check_points(**points: Any) -> tuple[Array, ...]:
         if array.ndim < 1 or array.shape[-1] < 1:
             raise ValueError(f"{name} must be points of shape (..., d), but its shape is {array.shape}; pass such.")
         if array.shape != arrays[0].shape:
-            raise ValueError(
-                f"{name} must have the shape of {next(iter(points))}, {arrays[0].shape}, but its shape is "
-                f"{array.shape}; pass as many points of as many dimensions."
-            )
+            rule = f"have the shape of {next(iter(points))}, {arrays[0].shape}"
+            raise refusal(name, rule, f"its shape is {array.shape}", "pass as many points of as many dimensions")
     return arrays
 
 
@@ -79,9 +77,7 @@ def check_directions(space: AbstractSpace, x: Tokens, name: str = "x0") -> None:
     if isinstance(space, Sphere) and is_concrete(x):
         zero = np.flatnonzero(~np.any(np.asarray(x), axis=1))
         if zero.size:
-            raise ValueError(
-                f"{name} must have no zero row on the sphere, but row {zero[0]} is zero; give it a direction."
-            )
+            raise refusal(name, "have no zero row on the sphere", f"row {zero[0]} is zero", "give it a direction")
 
 
 class Euclidean(AbstractSpace):

@@ -23,7 +23,7 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from .._base.batching import map_blocks
-from .._base.checks import check_instance, check_text, shown
+from .._base.checks import check_instance, check_text, refusal, shown
 from .._base.types import Masses, Scalar, Tokens, Values
 from .._model.mask import AbstractMask, CausalMask, FullMask
 from .._model.summation import (
@@ -299,10 +299,8 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 
     def __check_init__(self):
         if not isinstance(self.inner, Auto | Blocked | Dense | Harmonic):
-            raise ValueError(
-                f"inner must be Harmonic, Dense, Blocked or Auto, but it is {shown(self.inner)}; "
-                "these sum the part of one device."
-            )
+            rule = "be Harmonic, Dense, Blocked or Auto"
+            raise refusal("inner", rule, f"it is {shown(self.inner)}", "these sum the part of one device")
         check_text(self.axis, "axis")
         if self.mesh is not None:
             _check_axis(self.axis, self.mesh)
@@ -364,10 +362,9 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
         mesh, n = self._active_mesh(), arrays[0].shape[0]
         size = mesh.shape[self.axis]
         if n % size:
-            raise ValueError(
-                f"the {size} devices along the axis {self.axis!r} must divide the number of tokens, but it is {n}; "
-                f"take {n + size - n % size} tokens, some of mass zero, or another mesh."
-            )
+            devices = f"the {size} devices along the axis {self.axis!r}"
+            remedy = f"take {n + size - n % size} tokens, some of mass zero, or another mesh"
+            raise refusal(devices, "divide the number of tokens", f"it is {n}", remedy)
         # `shard_map` takes only arrays; the static part of `extra` enters by closure.
         dynamic, static = eqx.partition(extra, eqx.is_array)
         collectives = Collectives(self.axis, size)
@@ -392,9 +389,7 @@ class Sharded(AbstractExponentialSum, AbstractNearestSearch):
 def _check_axis(axis: str, mesh: Any) -> None:
     """Raise a ValueError if the mesh has no axis of this name."""
     if axis not in mesh.axis_names:
-        raise ValueError(
-            f"axis must be one of the mesh, {tuple(mesh.axis_names)}, but it is {axis!r}; name one of them."
-        )
+        raise refusal("axis", f"be one of the mesh, {tuple(mesh.axis_names)}", f"it is {axis!r}", "name one of them")
 
 
 def _shard_map(fn: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:

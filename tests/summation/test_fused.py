@@ -186,15 +186,6 @@ def test_a_graph_for_each_system():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-@pytest.mark.exhaustive
-def test_a_run_is_that_of_dense():
-    x = sphere_tokens(3, 12, 3, DTYPE)
-    field = lambda summation: cjx.AttentionField(cjx.SoftmaxAttention(3.0, mask=cjx.CausalMask(), summation=summation))
-    found, wanted = (cjx.simulate(field(s), x, jnp.array([0.0, 2.0], DTYPE)) for s in (FUSED, cjx.Dense()))
-    assert found.stats["summation"] == "Fused"
-    np.testing.assert_allclose(found.x1, wanted.x1, atol=1e-4)
-
-
 # --- what is compiled for a card
 
 

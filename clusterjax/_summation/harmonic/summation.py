@@ -22,7 +22,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._base.batching import batch_max
-from ..._base.checks import check_array, check_number, check_tokens
+from ..._base.checks import check_array, check_number, check_tokens, refusal
 from ..._base.types import Masses, Scalar, Tokens, Values
 from ..._model.mask import AbstractMask, CausalMask, FullMask, check_mask
 from ..._model.position import (
@@ -304,10 +304,9 @@ class Harmonic(AbstractExponentialSum):
             return _default_tolerance(d, dtype)
         low = 256 * float(jnp.finfo(dtype).eps)
         if not low <= self.tolerance <= 0.1:
-            raise ValueError(
-                f"tolerance must be between {low:.1e} and 0.1 in {dtype}, but it is {self.tolerance}; "
-                "rounding allows no less: take float64, or leave it None."
-            )
+            rule = f"be between {low:.1e} and 0.1 in {dtype}"
+            remedy = "rounding allows no less: take float64, or leave it None"
+            raise refusal("tolerance", rule, f"it is {self.tolerance}", remedy)
         return float(self.tolerance)
 
 

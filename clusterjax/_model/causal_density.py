@@ -131,10 +131,8 @@ class CausalMeanField(AbstractMeanField):
         tolerance: RealScalarLike = TAIL_TOLERANCE,
     ):
         if not isinstance(attention, SoftmaxAttention | UnnormalisedAttention):
-            raise refusal(
-                "attention", "be SoftmaxAttention or UnnormalisedAttention", f"it is {type(attention).__name__}",
-                "pass one of these",
-            )  # fmt: skip
+            rule = "be SoftmaxAttention or UnnormalisedAttention"
+            raise refusal("attention", rule, f"it is {type(attention).__name__}", "pass one of these")
         if not isinstance(attention.mask, CausalMask):
             kind = type(attention.mask).__name__
             raise refusal("attention.mask", "be CausalMask()", f"it is {kind}", "build MeanField without a mask")
@@ -145,10 +143,8 @@ class CausalMeanField(AbstractMeanField):
             raise refusal("attention.position", rule, f"it is {kind}", remedy)
         self.places = check_integer(places, "places", least=2, most=256, remedy="pass the number of nodes, such as 16")
         if position is not None and is_concrete(position.rate) and abs(float(np.asarray(position.rate))) > self.places:
-            raise refusal(
-                "places", "be at least the rate of decay", f"it is {self.places} for the rate {position.rate}",
-                "pass more places",
-            )  # fmt: skip
+            found = f"it is {self.places} for the rate {position.rate}"
+            raise refusal("places", "be at least the rate of decay", found, "pass more places")
         self.position = position
         plain = eqx.tree_at(
             lambda node: (node.mask, node.position), attention, (FullMask(), None), is_leaf=lambda node: node is None
@@ -183,10 +179,8 @@ class CausalMeanField(AbstractMeanField):
     def check(self, n: int, d: int, name: str = "x0") -> None:
         expected = self.places, 2 * (self.degree + 1)
         if (n, d) != expected:
-            raise refusal(
-                name, f"hold a row of coefficients for each place, {expected}", f"its shape is {(n, d)}",
-                "make it by from_density",
-            )  # fmt: skip
+            rule = f"hold a row of coefficients for each place, {expected}"
+            raise refusal(name, rule, f"its shape is {(n, d)}", "make it by from_density")
 
     def _laws(self, c: State, name: str = "c") -> Float[Array, "places degrees 2"]:
         c = check_tokens(c, name)
@@ -274,9 +268,8 @@ class CausalMeanField(AbstractMeanField):
         check_concrete(s, "s")
         places = np.asarray(s, float)
         if np.any((places < 0) | (places > 1)):
-            raise refusal(
-                "s", "be places from 0 to 1", f"they reach from {places.min()} to {places.max()}", "mend them"
-            )
+            found = f"they reach from {places.min()} to {places.max()}"
+            raise refusal("s", "be places from 0 to 1", found, "mend them")
         return self._interpolate(self._laws(c), places)[:, 1] / 2**0.5
 
     def _interpolate(self, laws: Array, s: np.ndarray) -> Array:

@@ -127,10 +127,9 @@ class HeadFactors(AbstractPart):
         if bias is not None and (len(bias) != 3 or bias[0] != heads or bias[1] != bias[2] or not bias[1]):
             raise refusal("bias", f"be of shape ({heads}, n, n)", f"its shape is {bias}", "pass that of as many heads")
         if self.rotation is not None and 2 * self.rotation[0].shape[1] != k:
-            raise refusal(
-                "rotation", f"be of shape (n, {k / 2:g}) for queries of {k} entries",
-                f"its shape is {self.rotation[0].shape}", "pass half as many angles as a query has entries",
-            )  # fmt: skip
+            rule = f"be of shape (n, {k / 2:g}) for queries of {k} entries"
+            found = f"its shape is {self.rotation[0].shape}"
+            raise refusal("rotation", rule, found, "pass half as many angles as a query has entries")
 
     @property
     def num_heads(self) -> int:
@@ -367,10 +366,8 @@ class MultiHeadField(AbstractField):
             raise refusal("beta, query_key and value", "agree on the number of heads", found, remedy)
         of_position = None if self.position is None else self.position.num_heads
         if of_position not in (None, self.num_heads):
-            raise refusal(
-                "position", f"have parameters of {self.num_heads} heads, or of one", f"it has those of {of_position}",
-                "stack as many along the first axis",
-            )  # fmt: skip
+            rule, found = f"have parameters of {self.num_heads} heads, or of one", f"it has those of {of_position}"
+            raise refusal("position", rule, found, "stack as many along the first axis")
 
     @property
     def num_heads(self) -> int:

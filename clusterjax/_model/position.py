@@ -305,10 +305,8 @@ class Rotary(AbstractPosition):
 
     def check(self, d: int) -> None:
         if (count := jnp.shape(example(self.frequencies))[-1]) > d // 2:
-            raise refusal(
-                "frequencies", f"hold at most {d // 2} for queries of dimension {d}, one for each pair of coordinates",
-                f"it holds {count}", "pass fewer",
-            )  # fmt: skip
+            rule = f"hold at most {d // 2} for queries of dimension {d}, one for each pair of coordinates"
+            raise refusal("frequencies", rule, f"it holds {count}", "pass fewer")
 
     def turn(self, x: Tokens, t: RealScalarLike) -> Tokens:
         """The vectors $R_i x_i$, (n, d), at time `t`."""
@@ -346,10 +344,9 @@ def check_position(position: Any) -> AbstractPosition | None:
         return None
     check_instance(position, "position", AbstractPosition, "a position of clusterjax", "pass ALiBi(0.1), for example")
     if position.num_heads is not None:
-        raise refusal(
-            "position", "have the parameters of one attention",
-            f"it is {shown(position)} of {position.num_heads} heads", "pass those of one head, or take MultiHeadField",
-        )  # fmt: skip
+        found = f"it is {shown(position)} of {position.num_heads} heads"
+        remedy = "pass those of one head, or take MultiHeadField"
+        raise refusal("position", "have the parameters of one attention", found, remedy)
     return position
 
 

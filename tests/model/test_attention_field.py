@@ -13,6 +13,7 @@ from tests.helpers import (
     assert_same,
     name_of,
     normal,
+    rotation,
     sphere_tokens,
 )
 from tests.model.derivatives_and_maps import assert_slopes
@@ -87,6 +88,13 @@ def test_velocity_is_that_of_the_retracted_tokens(case):
     assert_close(velocity(field, OFF), velocity(field, X), "identity")
 
 
+@cases
+def test_velocities_turn_with_the_tokens(case):
+    turn = rotation(7, D)
+    turned = velocity(field_of(case, turn), np.asarray(OFF @ turn.T))
+    assert_close(turned, np.asarray(velocity(field_of(case), OFF)) @ turn.T)
+
+
 # --- invariance
 
 
@@ -158,6 +166,15 @@ def test_a_row_that_sees_no_mass_is_at_rest(dtype):
         cjx.AttentionField(cjx.SoftmaxAttention(1.7, mask=cjx.CausalMask()), VALUE, masses=MASSES)
     )
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+
+
+def test_a_token_of_no_mass_moves_none_and_is_moved():
+    field = field_of("SA with masses")
+    others = np.arange(N) != 7
+    moved = np.where(others[:, None], X, -np.asarray(X)[6])
+    before, after = np.asarray(velocity(field, X)), np.asarray(velocity(field, moved))
+    assert_close(after[others], before[others], "exact")
+    assert np.all(np.abs(after[7] - before[7]) > 0)
 
 
 # --- contract

@@ -19,7 +19,7 @@ from tests.attention_cases import (
     softmax,
     unnormalised,
 )
-from tests.helpers import DTYPES, assert_close, assert_same, name_of, normal, sphere_tokens, tolerance
+from tests.helpers import DTYPES, assert_close, assert_same, name_of, normal, rotation, sphere_tokens, tolerance
 from tests.reference import attention as reference
 
 
@@ -52,6 +52,13 @@ def test_no_form_is_the_identity(kind):
     assert_close(found[0], loop(np.asarray(X), None, reference.full, None))
     for one, two in zip(found, outcome(build(query_key=jnp.eye(D))), strict=True):
         assert_close(one, two)
+
+
+@pytest.mark.parametrize("kind", ("softmax", "unnormalised", "hardmax"))
+@pytest.mark.parametrize("summation", (cjx.Dense(), cjx.Blocked(4, 4), cjx.Auto()), ids=name_of)
+def test_every_summation_gives_the_averages_of_the_weights(kind, summation):
+    weights, average, *_ = outcome(KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask(), summation=summation))
+    assert_close(average, np.asarray(weights) @ np.asarray(VALUES), "identity")
 
 
 def test_the_form_is_that_of_queries_and_keys():
@@ -99,6 +106,26 @@ def test_equal_tokens_are_one_token_with_a_mass(kind):
     assert_close(np.asarray(average)[copies], apart_average)
     for one, two in zip(log_partition, apart_log, strict=True):
         assert_close(np.asarray(one)[copies], two)
+
+
+@kinds
+@pytest.mark.parametrize("mask", ("full", "causal"))
+def test_only_the_ratios_of_masses_matter(kind, mask):
+    attention = KINDS[kind][0](query_key=FORM, mask=MASKS[mask][0])
+    masses = np.asarray(MASSES) + 0.1
+    weights, average, *log_partition = outcome(attention, masses=masses)
+    heavier, heavier_average, *heavier_log = outcome(attention, masses=7.0 * masses)
+    assert_close(heavier, weights)
+    assert_close(heavier_average, average)
+    for one, two in zip(log_partition, heavier_log, strict=True):
+        assert_close(two, np.asarray(one) + np.log(7.0))
+
+
+@kinds
+def test_equal_masses_are_no_masses(kind):
+    attention = KINDS[kind][0](query_key=FORM, mask=cjx.CausalMask())
+    for one, two in zip(outcome(attention)[:2], outcome(attention, masses=np.full(N, 0.25))[:2], strict=True):
+        assert_close(two, one)
 
 
 # --- invariance

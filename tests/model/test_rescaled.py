@@ -89,6 +89,16 @@ def test_no_value_is_the_identity():
         assert_close(one, two, "composed")
 
 
+@matrices
+def test_velocities_turn_with_the_tokens(matrix):
+    turn = rotation(8, D)
+    field = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=FORM), MATRICES[matrix])
+    value = None if MATRICES[matrix] is None else turn @ MATRICES[matrix] @ turn.T
+    turned = cjx.RescaledField(cjx.SoftmaxAttention(BETA, query_key=turn @ FORM @ turn.T), value)
+    t = jnp.asarray(1.3)
+    assert_close(velocity(turned, t, Z @ turn.T), velocity(field, t, Z) @ turn.T, "composed")
+
+
 # --- invariance
 
 

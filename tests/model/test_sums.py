@@ -48,6 +48,13 @@ def test_heads_are_the_double_sums_of_each(space, kind, masses):
     assert_close(velocity(field, OFF), expected)
 
 
+def test_one_head_is_attention():
+    field = cjx.AttentionField(cjx.SoftmaxAttention(2.0, query_key=FORMS[0]), VALUES[0])
+    assert_close(
+        velocity(cjx.MultiHeadField(2.0, np.asarray(FORMS)[:1], np.asarray(VALUES)[:1]), X), velocity(field, X)
+    )
+
+
 EYES = jnp.asarray(np.stack([np.eye(D)] * H), float)
 
 

@@ -55,6 +55,11 @@ def test_sums_are_the_double_loop(n, d, k):
         assert np.all(np.asarray(found.normaliser)[~empty] >= 0.999 * masses[masses > 0].min())
 
 
+def test_a_score_that_is_no_number_is_not_hidden():
+    x = jnp.array([[1e30, 0.0], [2e30, 0.0]], DTYPE)
+    assert np.all(np.isnan(cjx.SoftmaxAttention(1.0, summation=FUSED).average(x, None)))
+
+
 # --- derivatives
 
 
@@ -184,6 +189,15 @@ def test_a_graph_for_each_system():
     run = lambda summation: jax.vmap(lambda graph: attention(graph, summation).average(x, None))(jnp.asarray(graphs))
     found, wanted = run(FUSED), run(cjx.Dense())
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.exhaustive
+def test_a_run_is_that_of_dense():
+    x = sphere_tokens(3, 12, 3, DTYPE)
+    field = lambda summation: cjx.AttentionField(cjx.SoftmaxAttention(3.0, mask=cjx.CausalMask(), summation=summation))
+    found, wanted = (cjx.simulate(field(s), x, jnp.array([0.0, 2.0], DTYPE)) for s in (FUSED, cjx.Dense()))
+    assert found.stats["summation"] == "Fused"
+    np.testing.assert_allclose(found.x1, wanted.x1, atol=1e-4)
 
 
 # --- what is compiled for a card

@@ -33,6 +33,7 @@ from ..._base.checks import (
     refusal,
 )
 from ..._base.padding import arranged, words_first
+from ..._base.types import AbstractPart
 from ..._files.arrays import read_arrays
 from ..._files.json import read_regular
 from .load import Model, check_model
@@ -130,13 +131,16 @@ class Recorded:
         rules = [behind if width is None else behind & (abs(apart) < width) for width in self.windows]
         return np.asarray(rules, bool).reshape(-1, n, n)
 
-    def measured(self, rows: Int[np.ndarray, " rows"], width: int, measure: Any) -> tuple[Any, Any]:
+    def measured(self, rows: Int[np.ndarray, " rows"], width: int, measure: AbstractPart) -> tuple[Any, Any]:
         """The results of both functions of a `Measure` for the texts `rows`, cut to `width` tokens, stacked by level
         and by layer."""
         hidden, mask = jnp.asarray(self.hidden[rows, :, :width]), jnp.asarray(self.mask[rows, :width])
-        attention = None if measure.layer is None else jnp.asarray(self.maps[rows, :, :, :width, :width])
+        attention = (
+            None if getattr(measure, "layer", None) is None else jnp.asarray(self.maps[rows, :, :, :width, :width])
+        )
         rules = jnp.asarray(self.allowed(width))
-        return _measured(hidden, attention, mask, rules, measure.level, measure.layer, measure.arity)
+        parts: Any = measure
+        return _measured(hidden, attention, mask, rules, parts.level, parts.layer, parts.arity)
 
 
 # One level and one layer at a time: statistics of pairs take n^2 numbers for each.

@@ -100,8 +100,8 @@ def effort(quick: bool, width: int, per_layer: int) -> Effort:
 
 def rows_of(texts: probe.Encoded, how: Effort) -> np.ndarray:
     """The rows of the texts of both halves in turn, evenly spread over all texts; their number is even."""
-    many = len(texts.mask)
-    return np.linspace(0, many - 1, min(2 * how.texts, many - many % 2)).astype(int)
+    num_texts = len(texts.mask)
+    return np.linspace(0, num_texts - 1, min(2 * how.texts, num_texts - num_texts % 2)).astype(int)
 
 
 def parts_of(texts: probe.Encoded, how: Effort) -> tuple[probe.Encoded, probe.Encoded]:
@@ -185,8 +185,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     curves = {"network": m.bridge.network} | m.bridge.curves
-    named = {f"{what} {name}": numbers for name, curve in curves.items()
-             for what, numbers in (("cosine", curve.mean), ("error", curve.error))}  # fmt: skip
+    named = {f"{quantity} {name}": numbers for name, curve in curves.items()
+             for quantity, numbers in (("cosine", curve.mean), ("error", curve.error))}  # fmt: skip
     return (
         {"layer": np.arange(m.network.model.num_layers + 1), "loss_by_step": m.bridge.losses}
         # JSON has no number for a curve that overflows.

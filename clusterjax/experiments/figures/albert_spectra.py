@@ -146,8 +146,8 @@ def untrained_beta(model: probe.Model) -> float:
     matrices, sizes = probe.head_matrices(model), model.network.sizes
     d, r = matrices.query.shape[2:]
     # T5 draws Q with the standard deviation (d r)^(-1/2) and K with d^(-1/2).
-    both = 1 / (d * np.sqrt(r)) if sizes.spread is None else sizes.spread**2
-    return float(matrices.scale * both * d * np.sqrt(r * (d + 1) / 2))
+    deviation_product = 1 / (d * np.sqrt(r)) if sizes.spread is None else sizes.spread**2
+    return float(matrices.scale * deviation_product * d * np.sqrt(r * (d + 1) / 2))
 
 
 def _read(

@@ -208,7 +208,7 @@ def draw(m: Results) -> Figure:
 def levels(ax: Axes, m: Results) -> None:
     # All snapshots of the last stage and the ends of earlier stages: more lines could not be told apart.
     ends = [0, *m.ends]
-    shown = [each for each in m.training["snapshots"] if each["step"] in ends or each["step"] > ends[-2]]
+    shown = [entry for entry in m.training["snapshots"] if entry["step"] in ends or entry["step"] > ends[-2]]
     numbers, label = np.arange(len(m.starts.mean)), {"xlabel": "layer", "ylabel": "mean cosine"}
     for k, snapshot in enumerate(shown):
         mean, error = np.array(snapshot["cosine"]), np.array(snapshot["cosine error"])

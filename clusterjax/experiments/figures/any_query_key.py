@@ -113,12 +113,12 @@ def first_rests(m: Results) -> Found:
 )
 def collapse(m: Results) -> Found:
     """With V = I all tokens come to the first token in every start that `coarsen` can follow, whatever Q and K are."""
-    done = float(np.mean(np.isfinite(m.last)))
+    share = float(np.mean(np.isfinite(m.last)))
     times = ", ".join(f"1e{quantile:.1f}" for quantile in np.percentile(m.log_last, [25, 50, 75, 100]))
     return Found(
-        f"all tokens arrive in {100 * done:.1f} % of the {m.followed.sum()} starts that `coarsen` can follow, of "
+        f"all tokens arrive in {100 * share:.1f} % of the {m.followed.sum()} starts that `coarsen` can follow, of "
         f"{m.starts}; they end within {m.astray:.1e} of the first; quartiles and maximum of the time: {times}",
-        done == 1.0 and m.astray < 1e-3, done,
+        share == 1.0 and m.astray < 1e-3, share,
     )  # fmt: skip
 
 

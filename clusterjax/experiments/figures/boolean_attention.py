@@ -60,11 +60,11 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     say("measuring")
     every = np.ones(p.n, bool)
     weights = lambda x, t: boolean_distances(x[:, 0], 1.0, p.beta, every, t)[1]
-    each = [np.stack([weights(x, t) for x, t in zip(xs, p.ts, strict=True)]) for xs in run.xs]
-    ranks = np.array([[rank_of(matrix) for matrix in matrices] for matrices in each])
+    weights_of_runs = [np.stack([weights(x, t) for x, t in zip(xs, p.ts, strict=True)]) for xs in run.xs]
+    ranks = np.array([[rank_of(matrix) for matrix in matrices] for matrices in weights_of_runs])
     # The residuals leave out the excepted row. A start whose other rows are Boolean from the beginning has no rate.
     rates = np.array([rate_of(p.ts, residuals) for residuals in run.residuals])
-    return Results(p, settings.starts, run, each[0], ranks, rates, exceptional())
+    return Results(p, settings.starts, run, weights_of_runs[0], ranks, rates, exceptional())
 
 
 def rank_of(weights: np.ndarray) -> int:

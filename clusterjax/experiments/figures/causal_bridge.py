@@ -143,9 +143,9 @@ class Results(NamedTuple):
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
-    # The texts of the fit come on top of `many`.
-    most = max(4, -(-many * EVERY // (EVERY - 1)))
+    num_texts = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
+    # The texts of the fit come on top of `num_texts`.
+    most = max(4, -(-num_texts * EVERY // (EVERY - 1)))
     reading, own = reading_or_own(dataclasses.replace(settings, most_texts=most, length=None), say, p.tokens)
     model, name = reading.model, name_of(own)
     texts, others = parts_of(reading.texts, p.tokens)

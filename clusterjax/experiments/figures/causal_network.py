@@ -103,8 +103,8 @@ class Compared(NamedTuple):
         """The first level at which the norm of the first token significantly exceeds `times` times the norm of the
         others, also at the next level; None if there is none."""
         apart = (self.trained if run is None else run).first.apart(times)
-        held = np.flatnonzero(apart[:-1] & apart[1:])
-        return int(held[0]) if held.size else None
+        levels = np.flatnonzero(apart[:-1] & apart[1:])
+        return int(levels[0]) if levels.size else None
 
 
 class Windows(NamedTuple):
@@ -150,16 +150,16 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     # The texts are read first, because texts that do not fit are refused here.
     reading = reading_of(settings, LONGEST)
     own_model, own_texts = probe.load("language-model"), probe.Encoded(*passages(OWN_TOKENS))
-    given = at_hand("own", OWN, PASSAGES, own_model, own_texts, articles_of(probe.bundled_texts()))
-    own = compare(given, jr.key(settings.seed), keys_of(settings.seed, p.draws), say)
+    network_at_hand = at_hand("own", OWN, PASSAGES, own_model, own_texts, articles_of(probe.bundled_texts()))
+    own = compare(network_at_hand, jr.key(settings.seed), keys_of(settings.seed, p.draws), say)
     if reading is None:
         say(ABSENT)
         return Results(p, None, own, own, None, first_alone(own_model, own_texts))
     say(f"{NAME} reads {len(reading.texts.mask)} texts")
     weights, orders = jr.split(jr.key(settings.seed))
-    given = at_hand("smollm2", SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
+    network_at_hand = at_hand("smollm2", SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
     draws = [jr.fold_in(weights, draw) for draw in range(p.draws)]
-    network = compare(given, orders, draws, say, usual=True, store=settings.store)
+    network = compare(network_at_hand, orders, draws, say, usual=True, store=settings.store)
     windows = windows_of(reading.model, reading.whole, reading.articles, p.width, settings.quick, say)
     alone = first_alone(reading.model, reading.texts)
     return Results(p, reading, network, own, windows if windows.widths else None, alone)
@@ -200,12 +200,16 @@ def measure_run(
     surveyed = survey(
         model, texts, lambda ids, mask: Measure(OF_FIRST, of_layer(ids, mask, separators)),
         keep=(*probe.FirstToken._fields, "mass"), store=store,
-        settings={"measure": "causal network", "separators": {name: list(of) for name, of in separators.items()}},
+        settings={
+            "measure": "causal network", "separators": {name: list(entries) for name, entries in separators.items()}
+        },
     )  # fmt: skip
     over_articles = lambda statistic: average_of(statistic.values, articles)
     first = probe.FirstToken(**{name: over_articles(statistic) for name, statistic in surveyed.levels.items()})
     heads = position_heads_of(_allowed(model, texts.mask.shape[1]), texts, surveyed.layers["mass"], separators)
-    heads = probe.PositionHeads(*({place: over_articles(statistic) for place, statistic in of.items()} for of in heads))
+    heads = probe.PositionHeads(
+        *({place: over_articles(statistic) for place, statistic in entries.items()} for entries in heads)
+    )
     # Of n (n - 1) / 2 pairs, n - 1 contain the first token: these pairs weigh 2 / n, and the others (n - 2) / n.
     n = texts.mask.sum(axis=1)[:, None]
     cosine = (2 * each_text(first.cosine) + (n - 2) * each_text(first.cosine_of_others)) / n
@@ -277,8 +281,8 @@ def mean_cosine(m: Results) -> Found:
 
 def _beside(network: Compared, random: tuple[Run, ...]) -> Starts:
     """The trained network beside networks of random weights in the mean cosine without the first token."""
-    of = lambda run: each_text(run.first.cosine_of_others)
-    return starts_of(of(network.trained), [of(run) for run in random], network.given.articles)
+    cosine_of = lambda run: each_text(run.first.cosine_of_others)
+    return starts_of(cosine_of(network.trained), [cosine_of(run) for run in random], network.given.articles)
 
 
 @claim("each difference exceeds two standard errors, or with few articles and networks as many as are as improbable")
@@ -286,17 +290,17 @@ def controls(m: Results) -> Found:
     """The tokens of {m.network.name} are less alike than the same tokens in random order, and more alike than with
     random weights."""
     net, level = m.network, m.network.late
-    of = lambda run: each_text(run.first.cosine_of_others)[:, level]
-    shuffled = net.mean_of(of(net.trained) - of(net.shuffled))
+    cosine_of = lambda run: each_text(run.first.cosine_of_others)[:, level]
+    shuffled = net.mean_of(cosine_of(net.trained) - cosine_of(net.shuffled))
     own = _beside(net, net.random)
     described = lambda starts: (
         f"{starts.words(level)}, difference "
         f"{plus_minus(starts.beyond.difference[level], starts.beyond.error[level], 3)}"
     )
     measured = (
-        f"mean cosine without the first token after layer {level} {of(net.trained).mean():.3f}; in random order "
-        f"{of(net.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random weights "
-        f"{net.given.drawn}: {described(own)}"
+        f"mean cosine without the first token after layer {level} {cosine_of(net.trained).mean():.3f}; in random order "
+        f"{cosine_of(net.shuffled).mean():.3f}, difference {plus_minus(shuffled.mean, shuffled.error, 3)}; random "
+        f"weights {net.given.drawn}: {described(own)}"
     )
     says, holds = None, shuffled.below() and own.exceeds(level)
     if net.usual:
@@ -348,7 +352,7 @@ def less_alike(m: Results) -> Found:
     part = slice(onset or 1, net.late + 1)
     over_part = lambda average: each_text(average)[:, part].mean(axis=1)
     less, other = (
-        net.mean_of(over_part(of.cosine_of_others) - over_part(of.cosine)) for of in (first, net.shuffled.first)
+        net.mean_of(over_part(run.cosine_of_others) - over_part(run.cosine)) for run in (first, net.shuffled.first)
     )
     return Found(
         f"mean over layers {part.start} to {part.stop - 1} of its cosine to the others "
@@ -373,20 +377,20 @@ def sinks(m: Results) -> Found:
     """Most heads of {m.network.name} in the layers that read the large first token are sinks of the first token, but
     few heads of earlier layers are."""
     net, heads = m.network, m.network.trained.heads
-    of = lambda run: _surely(run.heads.excess["first"], m.p.sink)
-    many, strongest = of(net.trained), heads.strongest("first")
+    sinks_of = lambda run: _surely(run.heads.excess["first"], m.p.sink)
+    is_sink, strongest = sinks_of(net.trained), heads.strongest("first")
     # Layer k + 1 reads level k: the heads from the onset on see a large first token.
-    early, late = np.split(many, [len(many) if m.onset is None else m.onset])
+    early, late = np.split(is_sink, [len(is_sink) if m.onset is None else m.onset])
     share = lambda part: f"{int(part.sum())} of {part.size}" if part.size else "none"
     others = ", ".join(f"{run.heads.excess['first'].mean.max():.3f}" for run in net.random)
     holds = late.size > 0 and late.mean() > 0.5 and (not early.size or early.mean() <= 0.25)
     return Found(
         f"sinks beyond {m.p.sink:g}: {share(early)} heads up to layer {len(early)}, {share(late)} in later layers; in "
-        f"random order {int(of(net.shuffled).sum())} of {many.size}; uniform causal attention gives the first token "
-        f"{float(heads.baseline['first'].mean[0, 0]):.3f}; the strongest is head {strongest[1] + 1} of layer "
+        f"random order {int(sinks_of(net.shuffled).sum())} of {is_sink.size}; uniform causal attention gives the first "
+        f"token {float(heads.baseline['first'].mean[0, 0]):.3f}; the strongest is head {strongest[1] + 1} of layer "
         f"{strongest[0] + 1}, which gives it {_at(heads.mass['first'], strongest)}; strongest of random weights "
         f"{others} beyond uniform",
-        bool(holds) and not any(of(run).any() for run in net.random), late.mean() if late.size else 0.0,
+        bool(holds) and not any(sinks_of(run).any() for run in net.random), late.mean() if late.size else 0.0,
     )  # fmt: skip
 
 

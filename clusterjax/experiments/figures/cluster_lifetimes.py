@@ -119,12 +119,14 @@ def first_rests(m: Results) -> Found:
 @claim("all starts")
 def one_cluster(m: Results) -> Found:
     """All starts come to one cluster in the end."""
-    done = min(float(np.mean(np.isfinite(run.times[:, -1]))) for run in m.lives.values())
+    share = min(float(np.mean(np.isfinite(run.times[:, -1]))) for run in m.lives.values())
     last = ", ".join(
         f"median 1e{np.median(run.log_last):.1f} and maximum 1e{run.log_last.max():.1f} ({name})"
         for name, run in m.lives.items()
     )
-    return Found(f"{100 * done:.1f} % of the starts or more; the times of the last merger: {last}", done == 1.0, done)
+    return Found(
+        f"{100 * share:.1f} % of the starts or more; the times of the last merger: {last}", share == 1.0, share
+    )
 
 
 @claim("more than half of the starts under either mask")

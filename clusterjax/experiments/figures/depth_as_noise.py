@@ -73,8 +73,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         say(f"sampling {p.samples} runs")
         expected = chain(round(1 / STEPS[0]), STEPS[0], beta, v, s), limit(1.0, beta, v, s)
         keys = jr.split(jr.key(settings.seed), p.samples)
-        found = [np.asarray(part) for part in sampled(keys, jnp.asarray(beta), jnp.asarray(v), jnp.asarray(s))]
-        samples.append([mean_and_error(part - value) for part, value in zip(found, expected, strict=True)])
+        cosines = [np.asarray(part) for part in sampled(keys, jnp.asarray(beta), jnp.asarray(v), jnp.asarray(s))]
+        samples.append([mean_and_error(part - value) for part, value in zip(cosines, expected, strict=True)])
     return Results(p, ts, np.array(limits), np.array(chains), np.array(errors), np.array(samples))
 
 

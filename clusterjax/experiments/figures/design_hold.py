@@ -109,7 +109,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         kept.append(keep(jr.fold_in(clusters_key, number), d, k))
     say(f"keeping tokens apart: {count} problems")
     apart = [part(jr.fold_in(collapse_key, number)) for number in range(count)]
-    stack = lambda rows: (np.array(each) for each in zip(*rows, strict=True))
+    stack = lambda rows: (np.array(column) for column in zip(*rows, strict=True))
     return Results(p, count, np.array(cases), Kept(*stack(kept)), Apart(*stack(apart)))
 
 
@@ -230,9 +230,11 @@ def often(m: Results) -> Found:
     """In at least 90 % of the problems a beta that is constant in {PIECES} pieces of time, fitted by gradient, keeps k
     clusters of {N} uniform tokens."""
     share, shares = m.kept.gradient.mean(), m.by_case(m.kept.gradient)
-    each = ", ".join(f"{100 * fraction:.0f} (d = {d}, k = {k})" for fraction, (d, k) in zip(shares, CASES, strict=True))
+    by_case = ", ".join(
+        f"{100 * fraction:.0f} (d = {d}, k = {k})" for fraction, (d, k) in zip(shares, CASES, strict=True)
+    )
     return Found(
-        f"from t = {UNTIL / 2:g} to {UNTIL:g} in {100 * share:.0f} % of {m.starts} problems; by case in % {each}",
+        f"from t = {UNTIL / 2:g} to {UNTIL:g} in {100 * share:.0f} % of {m.starts} problems; by case in % {by_case}",
         share >= MOST, share,
     )  # fmt: skip
 
@@ -242,8 +244,8 @@ def where(m: Results) -> Found:
     """Where one constant beta keeps the clusters, a beta in pieces keeps them in at least 90 % of the problems."""
     grid = m.kept.grid
     share = m.kept.gradient[grid].mean() if grid.any() else float("nan")
-    of = f"of the {grid.sum()} problems in which one of {GRID} constant betas does"
-    return Found(f"in {100 * share:.0f} % {of}", share >= MOST, share)
+    problems = f"of the {grid.sum()} problems in which one of {GRID} constant betas does"
+    return Found(f"in {100 * share:.0f} % {problems}", share >= MOST, share)
 
 
 @claim("more often by two standard errors")
@@ -288,8 +290,8 @@ def gradient_beats_hand(m: Results) -> Found:
     """In at least 90 % of the problems the change of V by gradient leaves the tokens farther apart than three changes
     of the same norm that are made by hand."""
     share = (m.apart.cosine[:, :1] < m.apart.cosine[:, 2:-1]).all(axis=1).mean()
-    each = ", ".join(f"{name} {np.median(m.apart.cosine[:, 2 + k]):.3f}" for k, name in enumerate(BY_HAND))
-    measured = f"farther than all three in {100 * share:.0f} % of the problems; the medians of the three: {each}"
+    medians = ", ".join(f"{name} {np.median(m.apart.cosine[:, 2 + k]):.3f}" for k, name in enumerate(BY_HAND))
+    measured = f"farther than all three in {100 * share:.0f} % of the problems; the medians of the three: {medians}"
     return Found(measured, share >= MOST, share)
 
 
@@ -299,10 +301,10 @@ def longer(m: Results) -> Found:
     any other change."""
     time = np.median(m.apart.time, axis=0)
     share = (m.apart.time[:, 0] > m.apart.time[:, 1:-1].max(axis=1)).mean()
-    each = ", ".join(f"{name} {median:.1f}" for name, median in zip((*METHODS, "with V = I"), time, strict=True))
+    medians = ", ".join(f"{name} {median:.1f}" for name, median in zip((*METHODS, "with V = I"), time, strict=True))
     return Found(
         f"longer than with any other change in {100 * share:.0f} % of the problems; the median time at which the mean "
-        f"cosine passes {GATHERED:g}: {each}; runs end at {LAST:g}",
+        f"cosine passes {GATHERED:g}: {medians}; runs end at {LAST:g}",
         share > 0.5, share,
     )  # fmt: skip
 
@@ -319,14 +321,14 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     # The numbers are by problem, in the order of the keys: the record shows which problems failed, and by how much.
-    kept = {"gradient": m.kept.gradient, "random search": m.kept.search, "grid": m.kept.grid}
-    each = {f"kept by {name}": success.astype(int) for name, success in kept.items()}
-    each |= {"kept until": np.minimum(m.kept.until, UNTIL), "runs": m.kept.runs, "runs of delay": m.apart.runs}
-    each |= {f"beta of piece {piece + 1}": m.kept.betas[:, piece] for piece in range(PIECES)}
+    successes = {"gradient": m.kept.gradient, "random search": m.kept.search, "grid": m.kept.grid}
+    by_problem = {f"kept by {name}": success.astype(int) for name, success in successes.items()}
+    by_problem |= {"kept until": np.minimum(m.kept.until, UNTIL), "runs": m.kept.runs, "runs of delay": m.apart.runs}
+    by_problem |= {f"beta of piece {piece + 1}": m.kept.betas[:, piece] for piece in range(PIECES)}
     for k, name in enumerate((*METHODS, "V = I")):
-        each |= {f"mean cosine, {name}": m.apart.cosine[:, k], f"time, {name}": m.apart.time[:, k]}
-    by_case = {f"kept by {name}_by_case": m.by_case(success) for name, success in kept.items()}
-    return {"d": m.cases[:, 0], "clusters": m.cases[:, 1]} | each | by_case
+        by_problem |= {f"mean cosine, {name}": m.apart.cosine[:, k], f"time, {name}": m.apart.time[:, k]}
+    by_case = {f"kept by {name}_by_case": m.by_case(success) for name, success in successes.items()}
+    return {"d": m.cases[:, 0], "clusters": m.cases[:, 1]} | by_problem | by_case
 
 
 @style()

@@ -120,16 +120,16 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
             if number % 10 == 0:
                 say(f"recovering parameters from tokens with noise {noise:g}: problem {number} of {count}")
             rows.append(solve(jr.fold_in(jr.fold_in(key, level), number), noise))
-    of = lambda name: np.array([row[name] for row in rows]).reshape(len(LEVELS), count)
+    values_of = lambda name: np.array([row[name] for row in rows]).reshape(len(LEVELS), count)
     say("recovering the width of a window")
     widths = [find_width(jr.fold_in(jr.fold_in(key, len(LEVELS)), number), number) for number in range(count)]
-    return Results(p, count, **{name: of(name) for name in rows[0]}, widths=np.array(widths).T)
+    return Results(p, count, **{name: values_of(name) for name in rows[0]}, widths=np.array(widths).T)
 
 
 def draw_truth(key: PRNGKeyArray) -> Truth:
     beta_key, both_key = jr.split(key)
-    both = jnp.eye(D)[None] + SPREAD * draw_normal(both_key, (2 * D, D), jnp.float64).reshape(2, D, D)
-    return Truth(jr.uniform(beta_key, minval=LEAST, maxval=MOST, dtype=jnp.float64), both[0], both[1])
+    matrices = jnp.eye(D)[None] + SPREAD * draw_normal(both_key, (2 * D, D), jnp.float64).reshape(2, D, D)
+    return Truth(jr.uniform(beta_key, minval=LEAST, maxval=MOST, dtype=jnp.float64), matrices[0], matrices[1])
 
 
 def field_of(truth: Truth, mask: FullMask | WindowMask | None = None) -> AttentionField:
@@ -415,8 +415,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     # The errors are by problem, in the order of the keys: the record shows which problems failed, and by how much.
-    each = {f"error_of_V_by_problem, noise {noise:g}": row for noise, row in zip(LEVELS, m.value, strict=True)}
-    each |= {f"error_of_beta_B_by_problem, noise {noise:g}": row for noise, row in zip(LEVELS, m.form, strict=True)}
+    by_problem = {f"error_of_V_by_problem, noise {noise:g}": row for noise, row in zip(LEVELS, m.value, strict=True)}
+    by_problem |= {
+        f"error_of_beta_B_by_problem, noise {noise:g}": row for noise, row in zip(LEVELS, m.form, strict=True)
+    }
     medians = {
         "error of V": m.value, "error of beta B": m.form, "bound of V": m.value_bound, "bound of beta B": m.form_bound,
         "squared error": m.squares, "squared error with the start observed": m.squares_start, "runs": m.runs,
@@ -427,7 +429,7 @@ def series(m: Results) -> dict:
         "share within three standard deviations": m.inside, "likeliest": m.likeliest, "converged": m.converged
     }  # fmt: skip
     return (
-        each
+        by_problem
         | {"noise": np.array(LEVELS)}
         | {name: np.median(values, axis=1) for name, values in medians.items()}
         | {name: values.mean(axis=1) for name, values in means.items()}

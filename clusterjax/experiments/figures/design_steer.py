@@ -155,10 +155,10 @@ class Results(NamedTuple):
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     count, key, solved = min(settings.starts, p.problems), jr.key(settings.seed), {}
     for index, setting in enumerate(SETTINGS):
-        many, rows = count if setting is SPHERE else min(count, p.others), []
-        for number in range(many):
+        num_problems, rows = count if setting is SPHERE else min(count, p.others), []
+        for number in range(num_problems):
             if number % 5 == 0:
-                say(f"leading {N} tokens to targets, {setting.name}: problem {number} of {many}")
+                say(f"leading {N} tokens to targets, {setting.name}: problem {number} of {num_problems}")
             rows.append(solve(setting, jr.fold_in(jr.fold_in(key, index), number), p))
         solved[setting.name] = Solved(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
     search = []
@@ -171,7 +171,7 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     for n in sizes:
         say(f"counting the pieces that {n} tokens need")
         keys = jr.split(jr.fold_in(jr.fold_in(key, len(SETTINGS)), n), min(count, p.sized))
-        needed.append([pieces_needed(each, n) for each in keys])
+        needed.append([pieces_needed(draw_key, n) for draw_key in keys])
     return Results(p, count, solved, np.array(search), np.array(sizes), np.array(needed, float))
 
 
@@ -236,7 +236,9 @@ def drawn_field(setting: Setting, key: PRNGKeyArray, knots: Float[Array, " piece
         return PiecewiseConstant(knots, leaf[None] + spread * draw)
 
     leaves = setting.pick(base)
-    schedules = [schedule(*each) for each in zip(leaves, setting.spread, jr.split(key, len(leaves)), strict=True)]
+    schedules = [
+        schedule(*arguments) for arguments in zip(leaves, setting.spread, jr.split(key, len(leaves)), strict=True)
+    ]
     return eqx.tree_at(setting.pick, base, tuple(schedules))
 
 
@@ -298,10 +300,10 @@ def pieces(m: Results) -> Found:
     middle = np.median(m.needed, axis=1)
     known = np.isfinite(middle)
     slope = np.polyfit(np.log(m.sizes[known]), np.log(middle[known]), 1)[0] if known.sum() > 1 else np.nan
-    each = ", ".join(f"{value:g} for {n}" for n, value in zip(m.sizes, middle, strict=True))
+    medians = ", ".join(f"{value:g} for {n}" for n, value in zip(m.sizes, middle, strict=True))
     measured = (
         f"the medians of the least of {', '.join(map(str, LADDER))} pieces that reach all targets in {TWICE} attempts "
-        f"are {each} tokens; the medians grow like n^{slope:.2f}"
+        f"are {medians} tokens; the medians grow like n^{slope:.2f}"
     )
     return Found(measured, known.all() and slope < 1, slope)
 

@@ -151,14 +151,14 @@ def part_of(part: str) -> Values:
 @claim(f"less than {ROUNDING:g} in every layer of every text, in the controls too", kind="identity")
 def parts_add_up(m: Results) -> Found:
     """The changes by attention, by the feed-forward layers and by the norms add up to the change of the energy."""
-    off = max(float(np.abs(each_text(run.remainder)).max()) for each in m.networks.values() for run in each.runs)
+    off = max(float(np.abs(each_text(run.remainder)).max()) for network in m.networks.values() for run in network.runs)
     return Found(f"the largest remainder, in {m.listed} and their controls, is {off:.1e}", off < ROUNDING, off)
 
 
 @claim(f"less than {ROUNDING:g} at every level of {CHECKED} texts", kind="identity")
 def energies_again(m: Results) -> Found:
     """The energies of each trained network are those of its traced stream, computed again in double precision."""
-    off = max(each.off for each in m.networks.values())
+    off = max(network.off for network in m.networks.values())
     return Found(f"the largest difference, in {m.listed}, is {off:.1e}", off < ROUNDING, off)
 
 
@@ -210,8 +210,8 @@ def feed_forward_lowers(network: Compared) -> Found:
 
 def _part(network: Compared, part: str, test: Callable[[Clustered], bool]) -> Found:
     change, by_layer = network.mean_of(part_of(part)(network.trained)), getattr(network.trained, part).mean
-    of = lambda other: plus_minus(*network.mean_of(part_of(other)(network.trained))[:2], 4)
-    others = "; ".join(f"{words} {of(other)}" for other, words in PARTS.items() if other != part)
+    change_by = lambda other: plus_minus(*network.mean_of(part_of(other)(network.trained))[:2], 4)
+    others = "; ".join(f"{words} {change_by(other)}" for other, words in PARTS.items() if other != part)
     return Found(
         f"change by {PARTS[part]} in the mean over layers {network.words(part_of(part))}; above zero in "
         f"{int((by_layer > 0).sum())} of {len(by_layer)} layers; by the other parts in the trained network: {others}",
@@ -223,8 +223,8 @@ def _part(network: Compared, part: str, test: Callable[[Clustered], bool]) -> Fo
 def hemispheres(m: Results) -> Found:
     """At every level of every trained network the tokens of each text lie in an open hemisphere, as almost all tokens
     do that are no more numerous than dimensions."""
-    least = {each.given.name: float(margins_of(each.trained).min()) for each in m.networks.values()}
-    random = min(float(margins_of(run).min()) for each in m.networks.values() for run in each.runs[1:])
+    least = {network.given.name: float(margins_of(network.trained).min()) for network in m.networks.values()}
+    random = min(float(margins_of(run).min()) for network in m.networks.values() for run in network.runs[1:])
     listed, worst = ", ".join(f"{margin:.4f} in {name}" for name, margin in least.items()), min(least.values())
     measured = f"least margin over texts and levels {listed}; {random:.4f} in all controls; n orthogonal tokens have "
     return Found(f"{measured}n^(-1/2)", worst > 0, worst)
@@ -240,7 +240,7 @@ def margin_beyond(network: Compared) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    falls = "; ".join(f"{each.given.name} {falls_of(each.trained).mean():.2f}" for each in m.networks.values())
+    falls = "; ".join(f"{network.given.name} {falls_of(network.trained).mean():.2f}" for network in m.networks.values())
     return (
         f"{'' if 'smollm2' in m.networks else f'{ABSENT} '}The interaction energy of the directions of the tokens at "
         f"beta = {m.p.beta:g}, with a column for each network: {m.listed}. First row: the energy at each level, of the "
@@ -255,10 +255,10 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     values = {}
-    for each in m.networks.values():
+    for network in m.networks.values():
         for name in ("energy", "margin", "change", *PARTS, "falls"):
-            by = f"_by_{'level' if name in ('energy', 'margin') else 'layer'}, {each.given.name}"
-            runs = runs_of(each.controls, lambda budget, name=name: getattr(budget, name))
+            by = f"_by_{'level' if name in ('energy', 'margin') else 'layer'}, {network.given.name}"
+            runs = runs_of(network.controls, lambda budget, name=name: getattr(budget, name))
             for label, (mean, error) in zip(("", " tokens shuffled", " random weights"), runs, strict=True):
                 values |= {f"{name}{label}{by}": mean, f"{name}{label}, error{by}": error}
     return values
@@ -326,8 +326,8 @@ FIGURE = figure(
      hemispheres, *margin_beyond),
     over=None,
     recorded=lambda m: {
-        "networks": [each.on.words for each in m.networks.values()], "starts": on(m).size["texts"],
-        "articles": [len(np.unique(each.given.articles)) for each in m.networks.values()],
-        "random weights": [each.given.drawn for each in m.networks.values()], "solver": "none: layers in float32",
+        "networks": [network.on.words for network in m.networks.values()], "starts": on(m).size["texts"],
+        "articles": [len(np.unique(network.given.articles)) for network in m.networks.values()],
+        "random weights": [network.given.drawn for network in m.networks.values()], "solver": "none: layers in float32",
     },
 )  # fmt: skip

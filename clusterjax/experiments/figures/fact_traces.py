@@ -71,7 +71,9 @@ class Results(AbstractOfFacts):
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     model, own, listed, facts = known_facts_of(p.facts, say)
     effects, log_p, off, shown = [], np.full((len(facts), 3), np.nan), 0.0, None
-    spans = zip(facts.token_ids, *(each.tolist() for each in (facts.lengths, facts.begins, facts.ends)), strict=True)
+    spans = zip(
+        facts.token_ids, *(column.tolist() for column in (facts.lengths, facts.begins, facts.ends)), strict=True
+    )
     for i, (ids, length, begin, end) in enumerate(spans):
         say(f"tracing fact {i + 1} of {len(facts)}")
         key, answer = jr.fold_in(jr.key(settings.seed), i), int(facts.answers[i, 0])
@@ -103,15 +105,15 @@ def corrupted(model: probe.Model, text: probe.Encoded, answer: int, tokens: list
     spread = 3 * float(model.network.word_factors()[0].std())
     start = np.asarray(probe.activations(model, text.token_ids, place="stream")[0, 0])
     noise = spread * np.asarray(jr.normal(key, (draws, len(tokens), start.shape[1]), jnp.float32))
-    found = []
+    log_probs = []
     for draw in noise:
         values = start.copy()
         values[tokens] += draw
         patched = probe.patch(model, probe.Edit("embedding", values, token=tokens))
         last = probe.trace(patched, text.token_ids).hidden[:, -1, -1:]
         scores = np.asarray(patched.logits(last), np.float64)[0, 0]
-        found.append(scores[answer] - scores.max() - np.log(np.sum(np.exp(scores - scores.max()))))
-    return float(np.mean(found))
+        log_probs.append(scores[answer] - scores.max() - np.log(np.sum(np.exp(scores - scores.max()))))
+    return float(np.mean(log_probs))
 
 
 def chosen(m: Results) -> int:
@@ -146,12 +148,12 @@ def site(m: Results) -> Found | None:
     effect = m.effect[OTHERS, level]
     beyond = [m.mean(effect[:, SUBJECT] - effect[:, k], OTHERS) for k in range(len(CLASSES)) if k != SUBJECT]
     # Few facts may have no tokens of a class.
-    beyond = [each for each in beyond if np.isfinite(each.error)]
-    least = min(beyond, key=lambda each: float(each.mean))
+    beyond = [average for average in beyond if np.isfinite(average.error)]
+    least = min(beyond, key=lambda average: float(average.mean))
     listed = ", ".join(f"{name} {m.words(effect[:, k], 2, OTHERS)}" for k, name in enumerate(CLASSES))
     return Found(
         f"level {level} of {m.effect.shape[1] - 1}: {listed}; least difference {plus_minus(least.mean, least.error)}",
-        all(each.above() for each in beyond), least.mean, least.error,
+        all(average.above() for average in beyond), least.mean, least.error,
     )  # fmt: skip
 
 
@@ -163,10 +165,10 @@ def early(m: Results) -> Found | None:
         return None
     thirds = [m.effect[:, third, SUBJECT].mean(axis=1) for third in m.thirds]
     beyond = [m.mean(thirds[0] - other) for other in thirds[1:]]
-    least = min(beyond, key=lambda each: float(each.mean))
+    least = min(beyond, key=lambda average: float(average.mean))
     return Found(
         f"mean effect in each third of the layers: {', '.join(m.words(third) for third in thirds)}",
-        all(each.above() for each in beyond), least.mean, least.error,
+        all(average.above() for average in beyond), least.mean, least.error,
     )  # fmt: skip
 
 
@@ -234,8 +236,8 @@ def _thirds(ax: Axes, m: Results) -> None:
     at = np.arange(3)
     for offset, k in ((-0.2, SUBJECT), (0.2, LAST)):
         means = [m.mean(m.effect[:, third, k].mean(axis=1)) for third in m.thirds]
-        ax.bar(at + offset, [each.mean for each in means], 0.38, yerr=[each.error for each in means], color=COLOURS[k],
-               lw=0, capsize=2, label=CLASSES[k])  # fmt: skip
+        ax.bar(at + offset, [average.mean for average in means], 0.38, yerr=[average.error for average in means],
+               color=COLOURS[k], lw=0, capsize=2, label=CLASSES[k])  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6)
     ax.set_xticks(at, ("first third", "second third", "last third"))
     ax.set_ylabel("given back (nats)")
@@ -245,8 +247,8 @@ def _thirds(ax: Axes, m: Results) -> None:
 def _noise(ax: Axes, m: Results) -> None:
     names = ("clean", "noise on\nthe subject", "noise on as many\nother tokens")
     means = [m.mean(column) for column in m.log_p.T]
-    ax.bar(np.arange(3), [each.mean for each in means], 0.7, yerr=[each.error for each in means], lw=0, capsize=2,
-           color=(COLOURS[3], COLOURS[1], "0.6"))  # fmt: skip
+    ax.bar(np.arange(3), [average.mean for average in means], 0.7, yerr=[average.error for average in means], lw=0,
+           capsize=2, color=(COLOURS[3], COLOURS[1], "0.6"))  # fmt: skip
     ax.axhline(0, color="0.6", lw=0.6)
     ax.set_xticks(np.arange(3), names, fontsize=6)
     ax.set_ylabel("log P of the object (nats)")

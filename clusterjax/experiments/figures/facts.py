@@ -127,9 +127,9 @@ def jobs_of(facts: Facts) -> tuple[Jobs, np.ndarray]:
     ])  # fmt: skip
     # Some subjects have one token, and the last token follows some subjects at once.
     cells, text = np.nonzero(spans[:, 0] < spans[:, 1])
-    both = lambda column: np.tile(column, len(PARTS))
+    tiled = lambda column: np.tile(column, len(PARTS))
     part = np.repeat(np.arange(len(PARTS)), len(text))
-    return Jobs(both(text), both(spans[cells, 0, text]), both(spans[cells, 1, text]), part), both(cells)
+    return Jobs(tiled(text), tiled(spans[cells, 0, text]), tiled(spans[cells, 1, text]), part), tiled(cells)
 
 
 def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed: int) -> Neurons:
@@ -158,7 +158,7 @@ def neurons_of(ready: Prepared, facts: Facts, log_p: np.ndarray, many: int, seed
             without[part] = answers_without(ready, int(layer), jobs, facts.answers)[: len(part), 0]
     change = without.reshape(numbers.shape) - log_p[:, 0][None, :, None]
     of_both = lambda values: np.stack(
-        [np.take_along_axis(values.reshape(len(facts), -1), of, axis=1) for of in numbers], axis=-1
+        [np.take_along_axis(values.reshape(len(facts), -1), indices, axis=1) for indices in numbers], axis=-1
     )
     return Neurons(chosen // promotion.shape[2], change[0], change[1], of_both(promotion), of_both(alignment))
 
@@ -249,16 +249,16 @@ def last(m: Results) -> Found:
     attended, fed = (chosen(m, part, LAST) for part in (ATTENTION, FEED_FORWARD))
     # The comparison is with every feed-forward, and not only with the worst one of the chosen facts.
     beyond = [m.mean(m.margin[OTHERS, layer, FEED_FORWARD, LAST] - attended.margin, OTHERS) for layer in m.late]
-    least = min(beyond, key=lambda each: float(each.mean))
-    described = lambda name, of: (
-        f"{name} of layer {of.layer + 1}: margin {m.words(of.margin, 2, OTHERS)}, log P of the object "
-        f"{m.words(of.answer, 2, OTHERS)}"
+    least = min(beyond, key=lambda average: float(average.mean))
+    described = lambda name, missed: (
+        f"{name} of layer {missed.layer + 1}: margin {m.words(missed.margin, 2, OTHERS)}, log P of the object "
+        f"{m.words(missed.answer, 2, OTHERS)}"
     )
     return Found(
         f"change in nats without the layer that is missed most: {described('attention', attended)}; "
         f"{described('feed-forward', fed)}; least difference from any of {len(beyond)} feed-forwards "
         f"{plus_minus(least.mean, least.error)}",
-        all(each.above() for each in beyond), least.mean, least.error,
+        all(average.above() for average in beyond), least.mean, least.error,
     )  # fmt: skip
 
 
@@ -282,17 +282,17 @@ def neurons(m: Results) -> Found:
     """The neurons of {m.called} that promote the object most are missed more, for each unit of promotion, than other
     neurons of their layers whose values are as aligned with the object."""
     measured = m.neurons
-    both = measured.promoting, measured.random
+    changes = measured.promoting, measured.random
     share = lambda change: m.words(100 * (change < -FELT).mean(axis=1), 0)
-    per_unit = [change.sum(axis=1) / measured.promotion[..., k].sum(axis=1) for k, change in enumerate(both)]
+    per_unit = [change.sum(axis=1) / measured.promotion[..., k].sum(axis=1) for k, change in enumerate(changes)]
     more = m.mean(per_unit[1] - per_unit[0])
     median = lambda k: f"{np.median(measured.alignment[..., k]):.2g}"
     return Found(
-        f"{share(both[0])} % of the {both[0].shape[1]} neurons that promote the object most cost log P of the object "
-        f"more than {FELT:g} nats if silenced at the last token, {share(both[1])} % of the others; mean change "
-        f"{m.words(both[0].mean(axis=1), 3)} and {m.words(both[1].mean(axis=1), 3)} nats; for each unit of promotion "
-        f"{m.words(per_unit[0], 4)} and {m.words(per_unit[1], 4)}, difference {plus_minus(more.mean, more.error, 4)}; "
-        f"median alignment {median(0)} and {median(1)}",
+        f"{share(changes[0])} % of the {changes[0].shape[1]} neurons that promote the object most cost log P of the "
+        f"object more than {FELT:g} nats if silenced at the last token, {share(changes[1])} % of the others; mean "
+        f"change {m.words(changes[0].mean(axis=1), 3)} and {m.words(changes[1].mean(axis=1), 3)} nats; for each unit "
+        f"of promotion {m.words(per_unit[0], 4)} and {m.words(per_unit[1], 4)}, difference "
+        f"{plus_minus(more.mean, more.error, 4)}; median alignment {median(0)} and {median(1)}",
         more.above(), more.mean, more.error,
     )  # fmt: skip
 
@@ -325,8 +325,8 @@ def series(m: Results) -> dict:
     for k, part in enumerate(NAMES):
         for c, place in enumerate(CLASSES):
             for name, values in (("object", m.change[:, :, k, c, 0]), ("margin", m.margin[:, :, k, c])):
-                words, of = f"{name} without {part}, {place}", m.mean(values)
-                table |= {words: of.mean, f"{words}, error": of.error}
+                words, average = f"{name} without {part}, {place}", m.mean(values)
+                table |= {words: average.mean, f"{words}, error": average.error}
             table[f"object first without {part}, {place}"] = np.nanmean(m.first[:, :, k, c], axis=0)
     return table | {"without a promoting neuron_by_fact": m.neurons.promoting,
                     "without a random neuron_by_fact": m.neurons.random}  # fmt: skip
@@ -335,8 +335,8 @@ def series(m: Results) -> dict:
 @style()
 def draw(m: Results) -> Figure:
     by_layer = [
-        partial(_by_layer, change=values[:, :, part], ylabel=f"without {NAMES[part]}:\nchange of {what} (nats)")
-        for what, values in (("log P(object)", m.change[..., 0]), ("the margin", m.margin))
+        partial(_by_layer, change=values[:, :, part], ylabel=f"without {NAMES[part]}:\nchange of {quantity} (nats)")
+        for quantity, values in (("log P(object)", m.change[..., 0]), ("the margin", m.margin))
         for part in range(len(PARTS))
     ]
     shown = panels(m, (*by_layer, _neurons, _totals), columns=2, height=7.2)

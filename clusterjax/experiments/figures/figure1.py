@@ -129,11 +129,11 @@ def normality(texts: Sequence[np.ndarray], rng: np.random.Generator, articles: n
     # Distribution functions on a fixed grid, (texts, grid), make a resample one product of matrices.
     below = np.array([np.searchsorted(np.sort(values), GRID, side="right") / len(values) for values in texts])
     moments = np.array([(values.mean(), np.mean(values**2)) for values in texts])
-    of = units_of(articles, len(texts))
-    many = len(np.unique(of))
+    unit_of_text = units_of(articles, len(texts))
+    num_units = len(np.unique(unit_of_text))
     # The first row weighs all texts alike and is the sample; the other rows are resamples.
-    drawn = rng.multinomial(many, np.full(many, 1 / many), size=RESAMPLES)
-    counts = np.concatenate([np.ones((1, many)), drawn])[:, of]
+    drawn = rng.multinomial(num_units, np.full(num_units, 1 / num_units), size=RESAMPLES)
+    counts = np.concatenate([np.ones((1, num_units)), drawn])[:, unit_of_text]
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean, square = (weights @ moments).T
     spread = np.sqrt(square - mean**2)
@@ -222,8 +222,8 @@ def measure_alike(
 
 
 def _alike(averages: dict[str, Average], which: str, edges: np.ndarray) -> Alike:
-    of = {name: averages[f"{which} {name}"] for name in ("density", *STATISTICS)}
-    return Alike(**of, single=average_of((each_text(of["num_clusters"]) == 1).astype(float)), edges=edges)
+    means = {name: averages[f"{which} {name}"] for name in ("density", *STATISTICS)}
+    return Alike(**means, single=average_of((each_text(means["num_clusters"]) == 1).astype(float)), edges=edges)
 
 
 class _OfBoth(eqx.Module):
@@ -290,16 +290,16 @@ class Results(NamedTuple):
 
     def distances(self, which: str = "every") -> list[Run]:
         """D of the mean histogram at each level, for each run; for random weights the mean over networks."""
-        of = lambda both: distances((measured := getattr(both, which)).density.mean, measured.edges)
-        random = mean_and_error(np.stack([of(measured) for measured in self.controls.random]))
-        usual = [] if self.usual is None else [(of(self.usual), None)]
-        ordered = [(of(both), None) for both in (self.controls.trained, self.controls.shuffled)]
+        distances_of = lambda both: distances((measured := getattr(both, which)).density.mean, measured.edges)
+        random = mean_and_error(np.stack([distances_of(measured) for measured in self.controls.random]))
+        usual = [] if self.usual is None else [(distances_of(self.usual), None)]
+        ordered = [(distances_of(both), None) for both in (self.controls.trained, self.controls.shuffled)]
         return [*ordered, random, *usual]
 
     def beside(self, runs: list[Run], level: int, scale: int = 1, digits: int = 2) -> str:
         """A statistic of both controls at a level, as text."""
-        of = lambda run: f"{scale * float(run[0][level]):.{digits}f}"
-        return ", ".join(f"{word} {of(run)}" for word, run in zip(CONTROLS, runs[1:3], strict=True))
+        value_of = lambda run: f"{scale * float(run[0][level]):.{digits}f}"
+        return ", ".join(f"{word} {value_of(run)}" for word, run in zip(CONTROLS, runs[1:3], strict=True))
 
 
 def with_depth(settings: Settings) -> Settings:
@@ -315,14 +315,14 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     deep.network.drop_head()
     say(f"running {len(network.texts.mask)} texts through {deep.num_layers} layers, with two controls")
     special, trained = special_ids(network), network.model.num_layers
-    of = partial(measure_alike, special=special, near=p.near)
+    both_of = partial(measure_alike, special=special, near=p.near)
     key, rng = jr.key(settings.seed), np.random.default_rng(settings.seed)
     controls = measured(
-        of, network, key, model=deep, draws=p.draws, level=trained, statistic="every.cosine", store=settings.store
+        both_of, network, key, model=deep, draws=p.draws, level=trained, statistic="every.cosine", store=settings.store
     )
     # The network of the package began with small weights (`probe.bundled_start`); the usual scale is shown beside it.
     file = None if settings.store is None else settings.store / "usual.safetensors"
-    usual = of(probe.randomise(deep, key), network.texts, store=file) if network.bundled else None
+    usual = both_of(probe.randomise(deep, key), network.texts, store=file) if network.bundled else None
     # Both tests draw from one generator, so that their order decides the resamples.
     every, words = (normality_of(deep, network.texts, left_out, rng, network.articles) for left_out in ((), special))
     return Results(p, network, controls, usual, (every, words), trained, special)

@@ -112,7 +112,7 @@ def largest_of(name: str) -> Callable[[probe.AttentionSinks], probe.Average]:
 def targets_of(sinks: probe.AttentionSinks) -> dict[str, str]:
     """The names of the targets of attention; a special token that is always the first token has no name of its own."""
     values: dict[str, Any] = {name: average.values for name, average in sinks.mass.items()}
-    same = [name for name, each in values.items() if name != "first" and np.array_equal(each, values["first"])]
+    same = [name for name, mass in values.items() if name != "first" and np.array_equal(mass, values["first"])]
     first = " ".join(["first token", *same])
     return {"first": first} | {name: name for name in values if name not in ("first", *same)}
 
@@ -169,8 +169,8 @@ class Results:
     def least_sink(self) -> float:
         """The number of standard errors that the strongest sink must exceed."""
         # Bonferroni: the strongest of so many heads, layers and targets is large by chance alone.
-        many = len(self.targets) * self.sinks.excess["first"].mean.size
-        return float(t.isf(CHANCE / many, len(np.unique(self.network.articles)) - 1))
+        num_comparisons = len(self.targets) * self.sinks.excess["first"].mean.size
+        return float(t.isf(CHANCE / num_comparisons, len(np.unique(self.network.articles)) - 1))
 
     def over_twice(self, name: str) -> np.ndarray:
         """True where the attention to a target exceeds twice the uniform attention by two standard errors, (layers,
@@ -357,12 +357,12 @@ def series(m: Results) -> dict:
 
 @style()
 def draw(m: Results) -> Figure:
-    high, layers, many = 0.55 + 0.085 * max(m.activation.received.shape[1], 8), len(m.groups), len(m.targets)
+    high, layers, num_targets = 0.55 + 0.085 * max(m.activation.received.shape[1], 8), len(m.groups), len(m.targets)
     picture = Figure(figsize=(WIDTH, high + 4.3), layout="constrained")
     top, middle, bottom = picture.subfigures(3, 1, height_ratios=(high + 0.35, 2.0, 1.95))  # pyright: ignore
     first = top.subplots()
     received_panel(first, m)
-    second = middle.subplots(1, many + 1, width_ratios=[1.0] * many + [1.15])
+    second = middle.subplots(1, num_targets + 1, width_ratios=[1.0] * num_targets + [1.15])
     sink_panels(second[:-1], m)
     name = m.strongest[0]
     lines_panel(second[-1], runs_of(m.sink_controls, largest_of(name)), f"largest excess, {m.targets[name]}")

@@ -109,8 +109,8 @@ def runs_of_heads(x0: Array, matrices: np.ndarray, p: Parameters) -> HeadRuns:
     runs = run_ensemble(x0, TS, beta=p.beta, value=matrices[which], radius=p.radius)
     late = replace(runs, xs=runs.xs[:, [I6, -1]])
     numbers = (*late.clusters.T, distance_to_first(late)[:, -1])
-    each = [[mean_and_error(values[which == head]) for head in range(heads)] for values in numbers]
-    at6, at15, distance = (tuple(np.array(pairs).T) for pairs in each)
+    means_and_errors = [[mean_and_error(values[which == head]) for head in range(heads)] for values in numbers]
+    at6, at15, distance = (tuple(np.array(pairs).T) for pairs in means_and_errors)
     return HeadRuns(at6, at15, distance, len(x0) // heads)
 
 
@@ -163,10 +163,10 @@ def limits(m: Results) -> Found | None:
     # The top eigenvector is the first coordinate axis.
     along = m.run.xs[:, -1, :, 0]
     share, error = mean_and_error((np.abs(along) > 0.99).mean(-1))
-    both, of_both = mean_and_error((along.max(-1) > 0.99) & (along.min(-1) < -0.99))
+    at_both_ends, of_both = mean_and_error((along.max(-1) > 0.99) & (along.min(-1) < -0.99))
     return Found(
-        f"{percent(share, error)} of the tokens have |<x, v>| > 0.99 at t = 15; {percent(both, of_both)} of the starts "
-        "have tokens at both ends",
+        f"{percent(share, error)} of the tokens have |<x, v>| > 0.99 at t = 15; {percent(at_both_ends, of_both)} of "
+        "the starts have tokens at both ends",
         share > 0.95, share, error,
     )  # fmt: skip
 

@@ -170,11 +170,11 @@ def rates(name: str, x: Float[Array, "n d"], beta: Scalar) -> Rates:
 
 def flow_of(name: str, x0: Array, ts: np.ndarray, beta: float) -> Flow:
     times = np.stack([ts, ts + H], axis=1).ravel()
-    xs, both = jax.tree.map(np.asarray, _runs(name, x0, jnp.asarray(times), jnp.asarray(beta)))
-    first = Rates(*(part[:, ::2] for part in both))
+    xs, all_rates = jax.tree.map(np.asarray, _runs(name, x0, jnp.asarray(times), jnp.asarray(beta)))
+    first = Rates(*(part[:, ::2] for part in all_rates))
     distances = np.array([[wasserstein(run[2 * k], run[2 * k + 1]) for k in range(len(ts))] for run in xs])
     moving = np.sqrt(first.speed) > MOVING
-    rise = both.energy[:, 1::2] - first.energy
+    rise = all_rates.energy[:, 1::2] - first.energy
     ratios = np.where(moving, rise * H / np.where(moving, distances, 1) ** 2, np.nan)
     steps = [wasserstein(earlier, later) for earlier, later in zip(xs[0, :-2:2], xs[0, 2::2], strict=True)]
     return Flow(ratios, np.concatenate([[0], np.cumsum(steps)]), first)

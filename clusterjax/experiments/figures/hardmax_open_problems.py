@@ -312,8 +312,8 @@ def train(
 ) -> HardmaxClassifier:
     """The classifier after all epochs of the recipe, trained through the softmax."""
     size = min(recipe.batch_size, len(data))
-    each = len(data) // size
-    steps = recipe.epochs * each
+    num_batches = len(data) // size
+    steps = recipe.epochs * num_batches
     rate = optax.warmup_cosine_decay_schedule(
         0.0, recipe.learning_rate, min(recipe.warm_up, steps // 2), steps, recipe.learning_rate / 50
     )
@@ -325,9 +325,11 @@ def train(
     arrays = jnp.asarray(data.ids), jnp.asarray(data.counts, jnp.float32), jnp.asarray(data.labels, jnp.float32)
     for epoch in range(recipe.epochs):
         order_key, epoch_key = jr.split(jr.fold_in(key, epoch))
-        order = jr.permutation(order_key, len(data))[: each * size].reshape(each, size)
-        betas = SOFT * (HARD / SOFT) ** ((epoch * each + jnp.arange(each, dtype=jnp.float32)) / max(steps - 1, 1))
-        keys = jr.split(epoch_key, each)
+        order = jr.permutation(order_key, len(data))[: num_batches * size].reshape(num_batches, size)
+        betas = SOFT * (HARD / SOFT) ** (
+            (epoch * num_batches + jnp.arange(num_batches, dtype=jnp.float32)) / max(steps - 1, 1)
+        )
+        keys = jr.split(epoch_key, num_batches)
         learnt, state = _epoch(learnt, fixed, state, arrays, (order, betas, keys), optimiser, recipe)
     return eqx.combine(learnt, fixed)
 
@@ -556,11 +558,11 @@ def generic(m: Results) -> Found:
 def as_accurate(m: Results) -> Found:
     """A sentiment classifier whose A is trained from the identity is as accurate as a classifier with A = I."""
     right = m.learnt.accuracy
-    fixed, learnt, random = (Few.of(each).words() for each in right)
-    more, many = Few.of(right[1] - right[0]), right.shape[1]
+    fixed, learnt, random = (Few.of(values).words() for values in right)
+    more, num_trainings = Few.of(right[1] - right[0]), right.shape[1]
     return Found(
-        f"test accuracy {learnt} and {fixed}, difference {more.words()} over {many} trainings; trained from a random A "
-        f"{random} (± over {many} trainings)",
+        f"test accuracy {learnt} and {fixed}, difference {more.words()} over {num_trainings} trainings; trained from a "
+        f"random A {random} (± over {num_trainings} trainings)",
         abs(more.mean) < SAME, more.mean, more.error, m.learnt.on,
     )  # fmt: skip
 
@@ -598,15 +600,17 @@ def clauses_survive(m: Results) -> Found:
         f"{kind}: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in zip(CLAUSES, shares, strict=True))
         for kind, shares in zip(FORMS, m.learnt.shares, strict=True)
     )
-    least, many = m.learnt.shares[1].min(), m.learnt.verdicts[1, 0].sum()
-    return Found(f"proved to hold, of {many} reviews of each kind: {by_kind}", least >= SURVIVES, least, on=m.learnt.on)
+    least, num_reviews = m.learnt.shares[1].min(), m.learnt.verdicts[1, 0].sum()
+    return Found(
+        f"proved to hold, of {num_reviews} reviews of each kind: {by_kind}", least >= SURVIVES, least, on=m.learnt.on
+    )
 
 
 @claim(f"a mean difference of less than {FEW:g}")
 def as_few_leaders(m: Results) -> Found:
     """With the A that is trained from the identity about as few words of a review lead as with A = I."""
     leaders = m.learnt.leaders
-    fixed, learnt, random = (Few.of(each).words(2) for each in leaders)
+    fixed, learnt, random = (Few.of(values).words(2) for values in leaders)
     more = Few.of(leaders[1] - leaders[0])
     return Found(
         f"leaders per review {learnt} and {fixed}; trained from a random A {random} (± over {leaders.shape[1]} "
@@ -638,11 +642,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 
 def series(m: Results) -> dict:
-    held = m.verdicts[:, :, 0] / m.p.clouds
+    shares_held = m.verdicts[:, :, 0] / m.p.clouds
     by_training = {"accuracy": m.learnt.accuracy, "leaders": m.learnt.leaders, "least eigenvalue": m.learnt.least,
                    "skewness": m.learnt.skewness}  # fmt: skip
     return {
-        "clause": np.arange(1, 6), **{f"held, {kind}": shares for kind, shares in zip(KINDS, held, strict=True)},
+        "clause": np.arange(1, 6), **{f"held, {kind}": shares for kind, shares in zip(KINDS, shares_held, strict=True)},
         **{f"{name}_by_training, {kind}": values[k] for k, kind in enumerate(FORMS)
            for name, values in by_training.items()},
         "dimension_by_dimension": np.array(DIMENSIONS), "no_leader_by_dimension": m.without[:, 0],
@@ -672,10 +676,10 @@ def draw(m: Results) -> Figure:
 def _table(ax: Axes, m: Results) -> None:
     shares = 100 * m.verdicts / m.p.clouds
     ax.imshow(shares[:, :, 0], cmap="Blues", vmin=0, vmax=180, aspect="auto")
-    for (k, c), held in np.ndenumerate(shares[:, :, 0]):
+    for (k, c), proved in np.ndenumerate(shares[:, :, 0]):
         # The share of clouds on which the clause is neither proved nor refuted.
         unknown = shares[k, c, 2]
-        ax.text(c, k, _percent(held) + (f"\n({_percent(unknown)} open)" if unknown else ""), ha="center", va="center",
+        ax.text(c, k, _percent(proved) + (f"\n({_percent(unknown)} open)" if unknown else ""), ha="center", va="center",
                 fontsize=6.5)  # fmt: skip
     ax.set_xticks(range(5), CLAUSES, fontsize=7)
     ax.set_yticks(range(len(KINDS)), [kind.replace("u u^T", "$uu^T$") for kind in KINDS], fontsize=7)
@@ -726,8 +730,8 @@ def _counterexample(ax: Axes, example: Counterexample) -> None:
 def _learnt(axes: np.ndarray, m: Learnt) -> None:
     values = {"test accuracy": m.accuracy, "leaders per review": m.leaders, "least eigenvalue / largest": m.least}
     aside = np.linspace(-0.15, 0.15, m.accuracy.shape[1])
-    for ax, (label, each) in zip(axes, values.items(), strict=True):
-        for kind, (row, marker) in enumerate(zip(each, "osD", strict=True)):
+    for ax, (label, rows) in zip(axes, values.items(), strict=True):
+        for kind, (row, marker) in enumerate(zip(rows, "osD", strict=True)):
             ax.plot(kind + aside, row, marker, ms=4, color=OKABE_ITO[kind], mfc="none")
         names = [kind.replace("trained from", "trained\nfrom").replace("a random", "a\nrandom") for kind in FORMS]
         ax.set_xticks(range(len(FORMS)), names, fontsize=6.5)

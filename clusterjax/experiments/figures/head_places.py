@@ -96,7 +96,9 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         np.linspace(0, SHARPEST, GRID[0]), np.linspace(0, LATEST, GRID[1]), n=n, d=p.d, samples=p.samples,
         seed=settings.seed, progress=False,
     )  # fmt: skip
-    return Results(p, {key: placed(p, settings.seed, say, diagram, each) for key, each in networks.items()}, diagram)
+    return Results(
+        p, {key: placed(p, settings.seed, say, diagram, at_hand) for key, at_hand in networks.items()}, diagram
+    )
 
 
 def placed(p: Parameters, seed: int, say: Say, diagram: Any, network: AtHand) -> Placed:
@@ -133,8 +135,8 @@ def places_off(model: probe.Model, place: probe.Place) -> float:
         # Of the d eigenvalues at least d - k are zero for any head of size k, and are left out.
         spectrum = np.linalg.eigvals(moves)
         leading = spectrum[np.argsort(-np.abs(spectrum))[: value.shape[1]]].real.max()
-        found = each_text(place.beta)[0, layer, head], each_text(place.eigenvalue)[0, layer, head]
-        off = max(off, *(abs(ours / whole - 1) for ours, whole in zip(found, (beta, leading), strict=True)))
+        measured = each_text(place.beta)[0, layer, head], each_text(place.eigenvalue)[0, layer, head]
+        off = max(off, *(abs(ours / whole - 1) for ours, whole in zip(measured, (beta, leading), strict=True)))
     return float(off)
 
 
@@ -152,7 +154,7 @@ def median_of(place: probe.Place) -> np.ndarray:
 def whole_matrices(m: Results) -> Found:
     """The effective beta and the leading eigenvalue of the first and of the last head of each trained network are those
     of its whole matrices."""
-    off = max(each.off for each in m.networks.values())
+    off = max(network.off for network in m.networks.values())
     return Found(f"the largest relative difference, in {m.listed}, is {off:.1e}", off < SAME, off)
 
 
@@ -162,7 +164,7 @@ def attract(network: Placed) -> Found:
     networks of random weights."""
     share, drawn = attracting(network.trained), [attracting(run) for run in network.random]
     rotate = float(np.mean(network.trained.rotation.mean > 0))
-    listed = ", ".join(f"{100 * each:.0f}" for each in drawn)
+    listed = ", ".join(f"{100 * fraction:.0f}" for fraction in drawn)
     return Found(
         f"{100 * share:.0f} % of {network.close.size} heads, {listed} % with random weights {network.given.drawn}; "
         f"{100 * rotate:.0f} % have a complex pair",
@@ -197,7 +199,9 @@ def gather(network: Placed) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    gathering = "; ".join(f"{each.given.name} {np.mean(each.close > CLOSE):.2f}" for each in m.networks.values())
+    gathering = "; ".join(
+        f"{network.given.name} {np.mean(network.close > CLOSE):.2f}" for network in m.networks.values()
+    )
     return (
         f"{'' if 'smollm2' in m.networks else f'{ABSENT} '}Each head of a network on the phase diagram of particles "
         f"with V = I and B = beta I, with a column for each network: {m.listed}. First row: each head at its effective "
@@ -212,17 +216,17 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 
 def series(m: Results) -> dict:
     table = {"beta of the diagram": m.diagram.beta.values, "t of the diagram": m.diagram.t.values}
-    for each in m.networks.values():
+    for network in m.networks.values():
         for name in ("beta", "eigenvalue", "rotation"):
-            table[f"{name}_by_layer_and_head, {each.given.name}"] = getattr(each.trained, name).mean
-        table[f"close pairs_by_layer_and_head, {each.given.name}"] = each.close
+            table[f"{name}_by_layer_and_head, {network.given.name}"] = getattr(network.trained, name).mean
+        table[f"close pairs_by_layer_and_head, {network.given.name}"] = network.close
     return table
 
 
 def draw(m: Results) -> Figure:
     networks = tuple(m.networks.values())
     rows = _diagram, partial(_lines, "layer_beta", "mean of beta"), partial(_lines, "layer_eigenvalue", "eigenvalue")
-    fills = [lambda ax, m, fill=fill, each=each: fill(each, ax, m) for fill in rows for each in networks]
+    fills = [lambda ax, m, fill=fill, network=network: fill(network, ax, m) for fill in rows for network in networks]
     shown = panels(m, fills, columns=len(networks), height=6.4)
     for place, ax in enumerate(shown.get_axes()[: len(fills)]):
         row, column = divmod(place, len(networks))
@@ -263,9 +267,9 @@ FIGURE = figure(
     claims=(whole_matrices, *attract, *sharper, *gather),
     over=None,
     recorded=lambda m: {
-        "networks": [each.on.words for each in m.networks.values()], "starts": on(m).size["texts"],
-        "articles": [len(np.unique(each.given.articles)) for each in m.networks.values()],
-        "random weights": [each.given.drawn for each in m.networks.values()],
+        "networks": [network.on.words for network in m.networks.values()], "starts": on(m).size["texts"],
+        "articles": [len(np.unique(network.given.articles)) for network in m.networks.values()],
+        "random weights": [network.given.drawn for network in m.networks.values()],
         "solver": "the published Euler scheme for the diagram",
     },
 )  # fmt: skip

@@ -164,7 +164,7 @@ def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: 
             run(f"{name}, {k} of {p.draws}", untrained(model, key, spread), few_texts.token_ids, rows)
             for k, key in enumerate(keys_of(seed, p.draws), 1)
         ]
-    controls = {name: {kind: np.stack([each[kind] for each in runs]) for kind in KINDS}
+    controls = {name: {kind: np.stack([influence[kind] for influence in runs]) for kind in KINDS}
                 for name, runs in several.items()}  # fmt: skip
     say("fitting the formula")
     fits = {kind: fit_of(network[kind][:, 1:-1], articles, n) for kind in KINDS}
@@ -211,8 +211,8 @@ def sensitivities(model: probe.Model, ids: np.ndarray, directions: np.ndarray) -
     for begin in range(0, len(ids), BATCH):
         # The last batch is filled with its first text, so that one program serves all batches.
         chosen = np.minimum(np.arange(begin, begin + min(BATCH, len(ids))), len(ids) - 1)
-        found = _sensitivities(form, state, jnp.asarray(ids[chosen]), jnp.asarray(directions[:, chosen]))
-        parts.append(np.asarray(found, np.float64)[: len(ids) - begin])
+        norms = _sensitivities(form, state, jnp.asarray(ids[chosen]), jnp.asarray(directions[:, chosen]))
+        parts.append(np.asarray(norms, np.float64)[: len(ids) - begin])
     return np.concatenate(parts)
 
 
@@ -223,10 +223,10 @@ def _sensitivities(form: Any, state: Any, ids: Array, directions: Array) -> Arra
     start, step = at_place(network, ids, mask, "stream")
 
     def last(x: Array) -> Array:
-        each = of_layers(network.edits, slice(network.num_layers))
+        layer_edits = of_layers(network.edits, slice(network.num_layers))
         # Only the stream is carried: what `step` also returns is not needed.
         only = lambda block, hidden, given: (step(block, hidden, given)[0], None)
-        return network.finish(scan_layers(network, only, x, ids.shape[1], each, edited=True)[0])[:, -1]
+        return network.finish(scan_layers(network, only, x, ids.shape[1], layer_edits, edited=True)[0])[:, -1]
 
     _, pull = jax.vjp(last, start)
     # The mean of |J^T z|^2 over normal z is the squared Frobenius norm of J.
@@ -237,7 +237,7 @@ def _sensitivities(form: Any, state: Any, ids: Array, directions: Array) -> Arra
 def divergences(model: probe.Model, ids: np.ndarray, places: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The divergence of the prediction after each text from that with another token at one place, (texts, places)."""
     form, state = nnx.split(model.network)
-    found = []
+    rows = []
     for text, at, new in zip(ids, places, others, strict=True):
         copies = np.tile(text, (1 + len(at), 1))
         copies[1 + np.arange(len(at)), at] = new
@@ -246,8 +246,8 @@ def divergences(model: probe.Model, ids: np.ndarray, places: np.ndarray, others:
         # log sum p e^delta - sum p delta: small divergences lose no digits.
         change = scores[1:] - scores[0]
         change -= change.max(axis=1, keepdims=True)
-        found.append(np.log(np.sum(np.exp(log_p + change), axis=1)) - np.sum(np.exp(log_p) * change, axis=1))
-    return np.maximum(np.stack(found), 0.0)
+        rows.append(np.log(np.sum(np.exp(log_p + change), axis=1)) - np.sum(np.exp(log_p) * change, axis=1))
+    return np.maximum(np.stack(rows), 0.0)
 
 
 @eqx.filter_jit
@@ -280,23 +280,23 @@ def fitted(curve: Callable[..., np.ndarray], target: np.ndarray, n: int, *bounds
     grid = np.stack(np.meshgrid(*(np.linspace(low, high, 25) for low, high in logs), indexing="ij"), axis=-1)
     begin = min(grid.reshape(-1, len(bounds)), key=lambda x: best(x)[0])
     options = {"xatol": 1e-8, "fatol": 1e-14, "maxiter": 4000, "maxfev": 4000}
-    found = scipy.optimize.minimize(lambda x: best(x)[0], begin, method="Nelder-Mead", bounds=logs, options=options).x
-    return (*map(float, np.exp(found)), best(found)[1])
+    optimum = scipy.optimize.minimize(lambda x: best(x)[0], begin, method="Nelder-Mead", bounds=logs, options=options).x
+    return (*map(float, np.exp(optimum)), best(optimum)[1])
 
 
 def fit_of(values: np.ndarray, articles: np.ndarray, n: int) -> Fit:
     """The `Fit` of the influence of the parts of each text, (texts, parts)."""
     odd = np.unique(articles, return_inverse=True)[1] % 2 == 1
-    target, held, parts = values[~odd].mean(axis=0), values[odd], values.shape[1]
+    target, held_out, parts = values[~odd].mean(axis=0), values[odd], values.shape[1]
     ours = fitted(influence_of_place, target, n, RATES, TIMES)
     recency = fitted(exponential, target, n, RATES)
-    variance = np.sum((held.mean(axis=0) - held.mean()) ** 2)
+    variance = np.sum((held_out.mean(axis=0) - held_out.mean()) ** 2)
     ours_there, recency_there = scaled(influence_of_place, ours, n, parts), scaled(exponential, recency, n, parts)
-    predictions = (ours_there, recency_there, np.full(parts, held.mean()))
+    predictions = (ours_there, recency_there, np.full(parts, held_out.mean()))
     # The difference of the squared errors of two predictions is linear in the text, so that its mean over texts is the
     # difference for the mean of the texts.
-    errors = [np.sum((held - each) ** 2, axis=1) / variance for each in predictions]
-    explained = [float(1 - np.sum((held.mean(axis=0) - each) ** 2) / variance) for each in predictions]
+    errors = [np.sum((held_out - prediction) ** 2, axis=1) / variance for prediction in predictions]
+    explained = [float(1 - np.sum((held_out.mean(axis=0) - prediction) ** 2) / variance) for prediction in predictions]
     beyond = [clustered_error(other - errors[0], articles[odd]) for other in errors[1:]]
     return Fit(ours, recency, (explained[0], explained[1]), *beyond)
 
@@ -305,7 +305,7 @@ def more(m: Results, kind: str, column: int, name: str) -> Found:
     """The influence of a column beyond that of the middle."""
     values = m.network[kind]
     beyond = m.mean(values[:, column] - m.middle(values))
-    words = [plus_minus(*m.mean(each)[:2]) for each in (values[:, column], m.middle(values))]
+    words = [plus_minus(*m.mean(numbers)[:2]) for numbers in (values[:, column], m.middle(values))]
     measured = f"{name} {words[0]}, middle {words[1]}, difference {plus_minus(beyond.mean, beyond.error)}"
     return Found(measured, beyond.above(), beyond.mean, beyond.error)
 
@@ -313,7 +313,7 @@ def more(m: Results, kind: str, column: int, name: str) -> Found:
 def first_beyond(m: Results, kind: str) -> Found:
     """The influence of the first token beyond that of the middle, also beyond that of all controls."""
     found, units = more(m, kind, 0, "first token"), m.articles[m.rows]
-    difference = {name: each[kind][..., 0] - m.middle(each[kind]) for name, each in m.controls.items()}
+    difference = {name: control[kind][..., 0] - m.middle(control[kind]) for name, control in m.controls.items()}
     of_rows = m.network[kind][m.rows]
     ours = of_rows[:, 0] - m.middle(of_rows)
     shuffled = clustered_error(ours - difference["shuffled tokens"][0], units)
@@ -321,10 +321,11 @@ def first_beyond(m: Results, kind: str) -> Found:
         name: starts_of(ours[:, None], list(difference[name][..., None]), units) for name in (RANDOM, OTHER)
     }
     listed = [f"shuffled tokens {plus_minus(*clustered_error(difference['shuffled tokens'][0], units)[:2])}"]
-    listed += [f"{name} {plus_minus(each.mean[0], each.error[0])}" for name, each in random.items()]
+    listed += [f"{name} {plus_minus(control.mean[0], control.error[0])}" for name, control in random.items()]
     return Found(
         f"{found.measured}; in controls: {', '.join(listed)} (± over articles or {m.p.draws} networks)",
-        found.holds and shuffled.above() and all(each.exceeds() for each in random.values()), found.value, found.error,
+        found.holds and shuffled.above() and all(control.exceeds() for control in random.values()), found.value,
+        found.error,
     )  # fmt: skip
 
 
@@ -398,8 +399,8 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
 def runs_of(m: Results, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The mean influence and its error, of the network and of each control, (parts + 2,) each."""
     runs = {"network": m.mean(m.network[kind])[:2]}
-    for name, each in m.controls.items():
-        values = each[kind]
+    for name, control in m.controls.items():
+        values = control[kind]
         mean = clustered_error(values[0], m.articles[m.rows]) if len(values) == 1 else clustered_error(values.mean(1))
         runs[name] = mean[:2]
     return runs

@@ -88,10 +88,10 @@ class Results(NamedTuple):
     @property
     def shared(self) -> np.ndarray:
         """The mean of `agreement` of each head with the other heads, (starts, heads)."""
-        many = self.with_company.shape[1]
-        pairs = np.zeros((len(self.with_company), many, many))
-        pairs[:, *np.triu_indices(many, 1)] = self.agreement
-        return (pairs + pairs.swapaxes(1, 2)).sum(-1) / (many - 1)
+        num_heads = self.with_company.shape[1]
+        pairs = np.zeros((len(self.with_company), num_heads, num_heads))
+        pairs[:, *np.triu_indices(num_heads, 1)] = self.agreement
+        return (pairs + pairs.swapaxes(1, 2)).sum(-1) / (num_heads - 1)
 
     @property
     def in_two(self) -> bool:
@@ -105,8 +105,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     x0, heads = draw_starts(seed, starts, p.n, D), draw_heads(seed, starts, counts[-1])
     followed = heads[:, :COMPANY]
     say(f"simulating {COMPANY} heads alone")
-    each = [run_heads(p, x0, followed[:, head : head + 1], 1.0) for head in range(COMPANY)]
-    alone, labels = (np.stack([np.asarray(run) for run in part], axis=1) for part in zip(*each, strict=True))
+    by_head = [run_heads(p, x0, followed[:, head : head + 1], 1.0) for head in range(COMPANY)]
+    alone, labels = (np.stack([np.asarray(run) for run in part], axis=1) for part in zip(*by_head, strict=True))
     axes = _axis(followed)
     aligned = {1: np.abs(np.einsum("shnd,shd->shn", alone[:, :, -1], axes)).mean(axis=(1, 2))}
     company, clusters = {1: alone[:, 0]}, {1: _count(labels).mean(axis=1)}
@@ -128,7 +128,10 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         np.asarray(part) for part in _rates(jnp.asarray(company[COMPANY]), followed, jnp.asarray(p.beta))
     )
     rand_indices = np.array(
-        [[adjusted_rand(run, both) for run in own] for own, both in zip(labels[:, :, -1], ended[COMPANY], strict=True)]
+        [
+            [adjusted_rand(run, together) for run in own]
+            for own, together in zip(labels[:, :, -1], ended[COMPANY], strict=True)
+        ]
     )
     return Results(
         p, counts, axes, company, alone, clusters, aligned, np.stack(moved, axis=1), np.stack(off, axis=1),
@@ -232,16 +235,16 @@ def _ratio(m: Results, rows: np.ndarray) -> np.ndarray:
 def jackknife(statistic: Callable[[np.ndarray], Any], many: int) -> tuple[np.ndarray, np.ndarray]:
     """A statistic of all starts, such as a ratio of means, and its standard error by the jackknife over starts."""
     rows = np.arange(many)
-    left = np.stack([statistic(np.delete(rows, k)) for k in rows])
-    return np.asarray(statistic(rows)), np.asarray(np.sqrt((many - 1) * left.var(axis=0)))
+    replicates = np.stack([statistic(np.delete(rows, k)) for k in rows])
+    return np.asarray(statistic(rows)), np.asarray(np.sqrt((many - 1) * replicates.var(axis=0)))
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     """Pearson's correlation within a start, of (starts, heads) each: its mean and standard error over starts."""
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))
     size = np.sqrt((first**2).sum(1) * (second**2).sum(1))
-    there = size > 1e-12  # a start with equal values has no correlation
-    mean, error = mean_and_error((first * second).sum(1)[there] / size[there])
+    defined = size > 1e-12  # a start with equal values has no correlation
+    mean, error = mean_and_error((first * second).sum(1)[defined] / size[defined])
     return float(mean), float(error)
 
 

@@ -325,8 +325,8 @@ def exit_times(beta: float, temperature: float, share: float, distance: float) -
     times = []
     # Each cloud is even about its middle, so that the view from the second is a mirror image with the same angle.
     for first, second in ((own[0], own[1]), (own[1], own[0])):
-        both = lambda theta, first=first, second=second: first(theta) + second(theta - distance)
-        times.append(exit_time(both, temperature, distance - 2 * np.pi, distance))
+        potential = lambda theta, first=first, second=second: first(theta) + second(theta - distance)
+        times.append(exit_time(potential, temperature, distance - 2 * np.pi, distance))
     return times[0], times[1]
 
 
@@ -399,8 +399,8 @@ def _passages(state, beta, modes, temperature, key, windows: int, steps) -> tupl
         over = jnp.abs(away) >= jnp.pi
         # After a passage the distance is measured from the other middle.
         away = jnp.where(over, away - jnp.pi * jnp.sign(away), away)
-        left = jnp.stack([jnp.sum(over & ~second, axis=1), jnp.sum(over & second, axis=1)])
-        return theta + moved, away, second ^ over, counts + left
+        passages = jnp.stack([jnp.sum(over & ~second, axis=1), jnp.sum(over & second, axis=1)])
+        return theta + moved, away, second ^ over, counts + passages
 
     def clouds_of(state):
         share, first_centre, second_centre = centres(state[0], state[2])
@@ -628,8 +628,10 @@ def _times(ax: Axes, m: Results) -> None:
 
 def _shares(ax: Axes, m: Results) -> None:
     for beta, times in m.coldest.items():
-        left = np.maximum(1 - np.arange(1, len(times) + 1) / len(times), 0.5 / len(times))
-        ax.step(times / times.mean(), left, where="post", color=COLOURS[beta], lw=1.1, label=rf"$\beta$ = {beta:g}")
+        remaining = np.maximum(1 - np.arange(1, len(times) + 1) / len(times), 0.5 / len(times))
+        ax.step(
+            times / times.mean(), remaining, where="post", color=COLOURS[beta], lw=1.1, label=rf"$\beta$ = {beta:g}"
+        )
     x = np.linspace(0, 7, 50)
     ax.plot(x, np.exp(-x), color="0.2", lw=1.0, ls=":")
     ax.set(yscale="log", xlim=(0, 7), ylim=(5e-4, 1.3), xlabel="time over its mean", ylabel="share not yet escaped")

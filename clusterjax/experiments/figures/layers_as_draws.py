@@ -106,8 +106,8 @@ class Compared(NamedTuple):
         """The number of the trained network and of its controls, in words."""
         drawn = {control: of(shares).mean(axis=1) for control, shares in self.controls.items()}
         listed = "; ".join(
-            f"{control} {plus_minus(each.mean(), each.std(ddof=1), 4)}, the spread of {len(each)} draws"
-            for control, each in drawn.items()
+            f"{control} {plus_minus(values.mean(), values.std(ddof=1), 4)}, the spread of {len(values)} draws"
+            for control, values in drawn.items()
         )
         return f"{plus_minus(*self.mean(of)[:2], 4)} (± over {articles_words(self.articles)}); {listed}"
 
@@ -124,8 +124,8 @@ Values = Callable[[Shares], np.ndarray]  # a number of each text, (..., texts)
 
 
 def measure(p: Parameters, settings: Settings, say: Say) -> Results:
-    many = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
-    few = replace(settings, most_texts=many, length=settings.length or LENGTH)
+    num_texts = settings.most_texts or (QUICK_TEXTS if settings.quick else TEXTS)
+    few = replace(settings, most_texts=num_texts, length=settings.length or LENGTH)
     reading, own = reading_or_own(few, say)
     network = network_of(few)
     size = {"texts": len(reading.articles), "tokens": reading.texts.mask.shape[1], "seeds": p.draws}
@@ -154,9 +154,9 @@ def compare(
     turned, _ = shares_of(model, few, turns_of(model, p.turns, seed))
     say(f"measuring {p.draws} networks like {called}, with random weights")
     drawn = [shares_of(random(model, key), few)[0] for key in keys_of(seed, p.draws)]
-    controls = {TURNED: turned, RANDOM: jax.tree.map(lambda *each: np.concatenate(each), *drawn)}
+    controls = {TURNED: turned, RANDOM: jax.tree.map(lambda *draws: np.concatenate(draws), *drawn)}
     shared = len(model.network.blocks()) == 1
-    return Compared(called, on, articles, jax.tree.map(lambda each: each[0], trained), rows, controls, off, shared)
+    return Compared(called, on, articles, jax.tree.map(lambda draws: draws[0], trained), rows, controls, off, shared)
 
 
 def near_of(cosines: np.ndarray) -> Any:
@@ -201,7 +201,7 @@ def one_layer(m: Results) -> Found | None:
     """The share of the layers of {m.albert.called}, which are one layer, is 1."""
     if not m.albert.shared:
         return None
-    off = max(float(np.abs(each.layers - 1).max()) for each in (m.albert.trained, m.albert.controls[RANDOM]))
+    off = max(float(np.abs(shares.layers - 1).max()) for shares in (m.albert.trained, m.albert.controls[RANDOM]))
     return Found(f"the largest difference from 1 is {off:.1e}", off < ROUNDING, off)
 
 
@@ -209,11 +209,11 @@ def one_layer(m: Results) -> Found | None:
 def turned_away(m: Results) -> Found:
     """The updates of layers and of heads that independent random matrices turn have the mean share 0."""
     listed, scores = [], []
-    for each in (m.causal, m.albert):
-        for name, of in (("layers", LAYERS), ("heads of a layer", SAME)):
-            found = clustered_error(of(each.controls[TURNED]).mean(axis=1))
-            listed.append(f"{name} of {each.called} {plus_minus(*found[:2], 4)}")
-            scores.append(float(abs(found.mean) / found.error))
+    for network in (m.causal, m.albert):
+        for name, statistic in (("layers", LAYERS), ("heads of a layer", SAME)):
+            average = clustered_error(statistic(network.controls[TURNED]).mean(axis=1))
+            listed.append(f"{name} of {network.called} {plus_minus(*average[:2], 4)}")
+            scores.append(float(abs(average.mean) / average.error))
     measured = f"{', '.join(listed)} (± over {m.p.turns} draws); at most {max(scores):.1f} standard errors"
     return Found(measured, max(scores) < threshold(m.p.turns - 1, 4.0), max(scores))
 
@@ -226,7 +226,7 @@ def beyond_controls(each: Compared, of: Values, more: str = "") -> Found:
 def layers_agree(m: Results) -> Found:
     """The mean layer explains a part of the attention updates of {m.causal.called}: the share of the layers is above
     that of turned updates and of random weights."""
-    without, over = (plus_minus(*m.causal.mean(of)[:2], 4) for of in (WITHOUT_FIRST, UNWEIGHTED))
+    without, over = (plus_minus(*m.causal.mean(statistic)[:2], 4) for statistic in (WITHOUT_FIRST, UNWEIGHTED))
     more = f"; without the first token {without}, of the inner product over tokens {over}"
     return beyond_controls(m.causal, LAYERS, more)
 
@@ -235,11 +235,12 @@ def layers_agree(m: Results) -> Found:
 def mostly_deviations(m: Results) -> Found:
     """The deviations of the layers of {m.causal.called} from their mean have more of the mean square of an
     attention update than the mean layer."""
-    share, many = m.causal.mean(LAYERS), m.causal.trained.layers.shape[-1]
-    summed = 1 + (many - 1) * float(share.mean)
+    share, num_layers = m.causal.mean(LAYERS), m.causal.trained.layers.shape[-1]
+    summed = 1 + (num_layers - 1) * float(share.mean)
     return Found(
         f"share {plus_minus(*share[:2], 4)} (± over {articles_words(m.causal.articles)}); the squared sum of all "
-        f"updates at a state is {summed:.2f} times the sum of their squares: 1 for noise, {many} for equal layers",
+        f"updates at a state is {summed:.2f} times the sum of their squares: 1 for noise, {num_layers} for equal "
+        "layers",
         share.below(0.5, SIGMAS), *share[:2],
     )  # fmt: skip
 
@@ -251,11 +252,11 @@ def mostly_deviations(m: Results) -> Found:
 def neighbours_agree(m: Results) -> Found:
     """The layers of {m.causal.called} are no independent draws: the updates of neighbours agree more than those of
     layers more than half of the depth apart."""
-    found = m.causal.mean(NEAR)
+    difference = m.causal.mean(NEAR)
     return Found(
         f"difference of the mean cosines {m.causal.words(NEAR)}; reached by {m.rare:.4f} of {m.p.orders} random "
         f"orders; mean cosine of the distant layers {plus_minus(*m.causal.mean(FAR)[:2], 4)}",
-        found.above(0.0, SIGMAS) and m.causal.above_controls(NEAR) and m.rare < RARE, *found[:2],
+        difference.above(0.0, SIGMAS) and m.causal.above_controls(NEAR) and m.rare < RARE, *difference[:2],
     )  # fmt: skip
 
 
@@ -307,8 +308,8 @@ def by_distance(shares: Shares) -> np.ndarray:
 
 def series(m: Results) -> dict:
     table: dict[str, Any] = {"layer": np.arange(m.causal.trained.layers.shape[-1])}
-    for label, of in (("share", lambda shares: shares.layers), ("cosine_by_distance", by_distance)):
-        for name, (mean, error) in runs_of(m.causal, of).items():
+    for label, statistic in (("share", lambda shares: shares.layers), ("cosine_by_distance", by_distance)):
+        for name, (mean, error) in runs_of(m.causal, statistic).items():
             table |= {f"{label}, {name}": mean, f"{label}, {name}, error": error}
     return table
 
@@ -321,8 +322,8 @@ def _lines(ax: Axes, m: Results, *, of: Callable[[Shares], np.ndarray], first: i
 
 def _heads(ax: Axes, m: Results) -> None:
     columns = (("all\nlayers", m.causal, HEADS), ("same\nlayer", m.causal, SAME), ("ALBERT", m.albert, SAME))
-    for place, (_, each, of) in enumerate(columns):
-        for shift, (name, (mean, error)) in enumerate(runs_of(each, of).items()):
+    for place, (_, network, statistic) in enumerate(columns):
+        for shift, (name, (mean, error)) in enumerate(runs_of(network, statistic).items()):
             colour, _, marker = LOOKS[name]
             ax.errorbar(place + 0.2 * (shift - 1), mean, error, fmt=marker, color=colour, ms=4, lw=0.9)
     ax.set_xticks(range(len(columns)), [name for name, *_ in columns])

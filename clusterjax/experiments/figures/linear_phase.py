@@ -109,7 +109,9 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
         power = np.stack([run.power for run in sizes[max(sizes)]]).mean(axis=0)
         measured[d] = np.log(power[at] / power[0]) / (2 * p.ts[at])
         fastest = int(np.argmax(rates[d]))
-        escapes[d] = {n: _escape([run.power[:, fastest] for run in each], p.ts) for n, each in sizes.items()}
+        escapes[d] = {
+            n: _escape([run.power[:, fastest] for run in runs_of_size], p.ts) for n, runs_of_size in sizes.items()
+        }
     return Results(p, settings.starts, runs, rates, until, measured, escapes)
 
 

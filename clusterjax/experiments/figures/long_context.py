@@ -82,7 +82,9 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
                 thresholds.setdefault((name, d), []).append(threshold(samples, float(guess)))
             fixed[n, d] = mean_and_error(cloud.cosine(p.beta))
             if d == SHOWN:
-                curves[n] = [[mean_and_error(of(beta)) for beta in GRID] for of in (cloud.cosine, cloud.own)]
+                curves[n] = [
+                    [mean_and_error(statistic(beta)) for beta in GRID] for statistic in (cloud.cosine, cloud.own)
+                ]
     off_random = _off_random(clouds(settings.seed, settings.starts, sizes[0], SHOWN))
     fits = {which: power(sizes, logs) for which, logs in thresholds.items()}
     return Results(p, settings.starts, sizes, full, off, off_random, thresholds, fits, curves, fixed)

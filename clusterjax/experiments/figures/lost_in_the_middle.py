@@ -118,10 +118,10 @@ def mean_density(decay: float, at: float, left: float, right: float) -> float:
 
 def least_place(decay: float, at: float) -> float:
     """The place of least influence inside the prompt."""
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda s: float(influence_of_place(np.asarray(s), decay, at)), (0.01, 0.5, 0.99), bounds=(1e-3, 1 - 1e-6)
     )
-    return float(found.x)
+    return float(minimum.x)
 
 
 def place_weights(n: int, decay: float) -> np.ndarray:
@@ -181,9 +181,9 @@ def _batch(
 
 def influences(key: PRNGKeyArray, n: int, count: int, p: Parameters) -> np.ndarray:
     """n g for each prompt and time, as means over equal parts of the prompt: (prompts, times, parts)."""
-    ts, each = jnp.asarray([0.0, *TIMES]) / p.rate, max(1, min(count, BATCH // n))
-    rounds = -(-count // each)
-    run = partial(_batch, count=each, n=n, beta=jnp.asarray(p.beta), decay=jnp.asarray(p.decay), ts=ts)
+    ts, batch_size = jnp.asarray([0.0, *TIMES]) / p.rate, max(1, min(count, BATCH // n))
+    rounds = -(-count // batch_size)
+    run = partial(_batch, count=batch_size, n=n, beta=jnp.asarray(p.beta), decay=jnp.asarray(p.decay), ts=ts)
     return np.concatenate([np.asarray(run(jr.fold_in(key, k))) for k in range(rounds)])[:count]
 
 

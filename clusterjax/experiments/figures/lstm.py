@@ -141,8 +141,8 @@ def units_for(d: int, layers: int) -> int:
     A layer has about 12 d^2 parameters, and positions have more; m cells have 4 m (d + m + 1), and their output m d.
     """
     budget = layers * (12 * d * d + 9 * d) + LENGTH * d + 2 * d
-    many = np.arange(1, 8 * d * layers)
-    return int(many[np.argmin(np.abs(4 * many * (d + many + 1) + many * d - budget))])
+    num_units = np.arange(1, 8 * d * layers)
+    return int(num_units[np.argmin(np.abs(4 * num_units * (d + num_units + 1) + num_units * d - budget))])
 
 
 def recipes_of(p: Parameters) -> dict[str, transformer.LanguageRecipe]:

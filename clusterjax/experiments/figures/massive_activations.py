@@ -140,9 +140,9 @@ def measure_reading(p: Parameters, reading: Reading, own: bool, seed: int, say: 
     odd = np.unique(articles, return_inverse=True)[1] % 2 == 1
     if not odd.any():
         raise refusal("most_texts", "be two or more", "all texts are of one article", "read others, or more")
-    found, scored = (probe.Encoded(texts.token_ids[half], texts.mask[half]) for half in (~odd, odd))
+    searched, scored = (probe.Encoded(texts.token_ids[half], texts.mask[half]) for half in (~odd, odd))
     say(f"looking for massive entries in {np.sum(~odd)} passages")
-    rank, entries = entries_of(streams_of(model, found), p)
+    rank, entries = entries_of(streams_of(model, searched), p)
     say(f"found {('massive', 'large', 'ordinary')[rank]} entries: {len(entries)}")
     streams, at = streams_of(model, scored), tuple(np.array([e[:3] for e in entries]).T)
     sizes = in_medians(streams)
@@ -208,8 +208,8 @@ def entries_of(streams: np.ndarray, p: Parameters) -> tuple[int, tuple[Entry, ..
     """The entries that are massive in more than half of the texts, else those that are large, else the largest one; 0,
     1 or 2 says which."""
     sizes = in_medians(streams).mean(axis=0)
-    often = [each.mean(axis=0) > 0.5 for each in massive_in(streams, p)] + [sizes == sizes.max()]
-    rank = next(rank for rank, each in enumerate(often) if each.any())
+    often = [massive.mean(axis=0) > 0.5 for massive in massive_in(streams, p)] + [sizes == sizes.max()]
+    rank = next(rank for rank, massive in enumerate(often) if massive.any())
     # An entry is edited at the first level at which it is massive.
     places = [(int(np.argmax(often[rank][:, t, j])), int(t), int(j)) for t, j in np.argwhere(often[rank].any(axis=0))]
     places.sort(key=lambda place: -sizes[place])
@@ -219,7 +219,7 @@ def entries_of(streams: np.ndarray, p: Parameters) -> tuple[int, tuple[Entry, ..
 def patched(model: probe.Model, entries: Sequence[Entry], values: Sequence) -> probe.Model:
     """The model with these values at the entries."""
     at = lambda e: {"layer": e.level, "index": e.dimension, "token": e.token}
-    return probe.patch(model, [probe.Edit("stream", each, **at(e)) for e, each in zip(entries, values, strict=True)])
+    return probe.patch(model, [probe.Edit("stream", value, **at(e)) for e, value in zip(entries, values, strict=True)])
 
 
 def elsewhere(entries: Sequence[Entry], n: int, rng: np.random.Generator) -> list[Entry]:
@@ -250,8 +250,8 @@ def first(m: Results) -> Found | None:
     """More than nine tenths of the {m.kind} entries of {m.called}, over all levels, are entries of the first token."""
     if m.rank == 2 or np.isnan(m.at_first).all():
         return None
-    share, many = m.mean(m.at_first), int((~np.isnan(m.at_first)).sum())
-    measured = f"share of the first token {percent(*share[:2])}, in {many} of {len(m.at_first)} passages"
+    share, num_passages = m.mean(m.at_first), int((~np.isnan(m.at_first)).sum())
+    measured = f"share of the first token {percent(*share[:2])}, in {num_passages} of {len(m.at_first)} passages"
     return Found(measured, share.above(0.9), share.mean, share.error)
 
 
@@ -291,14 +291,14 @@ def beyond_controls(m: Results) -> Found | None:
         return None
     costs = {name: m.beyond(m.cost("zero")[0], m.cost(name)) for name in CONTROLS}
     sinks = {name: m.beyond(m.lost("zero")[0], m.lost(name)) for name in CONTROLS}
-    words = lambda of: plus_minus(of.mean[0], of.error[0], 4)
+    words = lambda control: plus_minus(control.mean[0], control.error[0], 4)
     listed = (f"{name}: cost {words(costs[name])}, sink taken {words(sinks[name])}" for name in CONTROLS)
     # The control with the smaller z decides.
-    nearer = min((each.beyond for each in costs.values()), key=lambda difference: float(difference.z[0]))
+    nearer = min((starts.beyond for starts in costs.values()), key=lambda difference: float(difference.z[0]))
     return Found(
         f"{'; '.join(listed)} (± over {m.p.draws} draws); zeros cost "
         f"{plus_minus(nearer.difference[0], nearer.error[0], 3)} nats a token more than the nearer control",
-        all(each.exceeds() for each in (*costs.values(), *sinks.values())), nearer.difference[0], nearer.error[0],
+        all(starts.exceeds() for starts in (*costs.values(), *sinks.values())), nearer.difference[0], nearer.error[0],
     )  # fmt: skip
 
 
@@ -339,7 +339,7 @@ def before_token(m: Results) -> Found:
 
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
-    found = {
+    finding = {
         0: f"Massive entries, found on other articles: {m.where}",
         1: f"No entry is massive by these bounds; large entries, of {m.p.times / WEAKER:g} medians: {m.where}",
         2: f"No entry is massive, or of {m.p.times / WEAKER:g} medians; the largest is edited: {m.where}",
@@ -355,7 +355,7 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         "with the entries at their means or at zero where they appear, and with zeros at as many ordinary entries, "
         f"of {m.p.draws} draws each (crosses). (d) The weight that the heads of each layer give the first token "
         "beyond uniform causal attention; lines that are not seen lie below others. Means over passages with "
-        f"standard errors over {articles_words(m.articles)}. {found}."
+        f"standard errors over {articles_words(m.articles)}. {finding}."
     )
 
 
@@ -368,7 +368,7 @@ def series(m: Results) -> dict:
         mean, error, _ = m.mean(values.mean(axis=0))
         table |= {f"weight beyond uniform, {name}": mean, f"weight beyond uniform, {name}, error": error}
     costs = {name: m.cost(name).mean(axis=1) for name in m.loss}
-    return table | {f"change of the loss, {name}_by_draw": each for name, each in costs.items()}
+    return table | {f"change of the loss, {name}_by_draw": cost for name, cost in costs.items()}
 
 
 def draw(m: Results) -> Figure:

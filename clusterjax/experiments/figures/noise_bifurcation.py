@@ -150,8 +150,8 @@ def measure(p: Parameters, settings: Settings, say: Say) -> Results:
     for d in DIMENSIONS:
         say(f"simulating with d = {d}")
         key = jr.fold_in(jr.key(settings.seed), 100 + d)
-        many = max(4, min(settings.starts, 32))
-        critical[d] = resisting(CONTINUOUS, d, p.small, many, key, RATIO, p.time)
+        num_systems = max(4, min(settings.starts, 32))
+        critical[d] = resisting(CONTINUOUS, d, p.small, num_systems, key, RATIO, p.time)
         brackets[d] = bracket(d, 4 * p.small, min(systems, 4), key)
     return Results(p, systems, branches, loops, tokens, critical, brackets)
 
@@ -266,10 +266,10 @@ def resisting(beta: float, d: int, n: int, systems: int, key: PRNGKeyArray, rati
     rate = (d - 1) * (ratio - 1)
     xs, _ = run(field, xs, ratio, 4 / rate, jr.fold_in(key, 1))
     _, squares = run(field, xs, ratio, time / rate, jr.fold_in(key, 2))
-    each = n * squares.mean(axis=1)
-    mean = each.mean()
+    by_system = n * squares.mean(axis=1)
+    mean = by_system.mean()
     # The formula is linearised about the mean of all systems: 1 / x of each system has a bias from the variance of x.
-    return Sample(ratio * (1 - 1 / mean + (each - mean) / mean**2))
+    return Sample(ratio * (1 - 1 / mean + (by_system - mean) / mean**2))
 
 
 def stays_of(d: int, beta: float) -> tuple[Stay, ...]:
@@ -404,12 +404,12 @@ def mean_field_loop(m: Results) -> Found:
         curve = m.branches[d, LOOP[d]]
         assert curve.fold is not None
         top, up = curve.fold.temperature / curve.critical_temperature, loop.rising > 0.1
-        left, joined = loop.ratios[up].max(), loop.ratios[loop.falling > 0.1].max()
+        left_at, joined = loop.ratios[up].max(), loop.ratios[loop.falling > 0.1].max()
         above = [at_temperature(curve, ratio) for ratio in loop.ratios[up]]
-        held += [abs(left - top) <= 2 * NEAR * top, abs(joined - 1) <= 2 * NEAR]
+        held += [abs(left_at - top) <= 2 * NEAR * top, abs(joined - 1) <= 2 * NEAR]
         held.append(float(np.abs(loop.rising[up] - above).max()) < 1e-3)
         words.append(
-            f"d = {d}, beta = {LOOP[d]:g}: the density is gathered up to {left:.4f} T_c as T rises (fold: {top:.4f} "
+            f"d = {d}, beta = {LOOP[d]:g}: the density is gathered up to {left_at:.4f} T_c as T rises (fold: {top:.4f} "
             f"T_c), and from {joined:.4f} T_c on as T falls"
         )
     return _share_held("; ".join(words), held)

@@ -289,12 +289,12 @@ def one_curve(m: Results) -> Found:
 def root_is_post(m: Results) -> Found:
     """From any start root is Post with another clock: root at t is where Post is at 2 sqrt(t + 1) - 2."""
     runs, pairs = m.runs.of(slice(1, None)), [(at(a), at(b)) for a, b in CLOCKS]
-    left = max(float(np.abs(runs.left[:, ROOT, a] / runs.left[:, POST, b] - 1).max()) for a, b in pairs)
+    difference = max(float(np.abs(runs.left[:, ROOT, a] / runs.left[:, POST, b] - 1).max()) for a, b in pairs)
     centre = max(float(np.abs(runs.centre[:, ROOT, a] - runs.centre[:, POST, b]).max()) for a, b in pairs)
     return Found(
         f"over all random starts, at t = {', '.join(f'{a:g}' for a, _ in CLOCKS)}, the largest relative difference of "
-        f"1 - mean cosine is {left:.1e}, and the largest difference of the direction of the mean is {centre:.1e}",
-        left < 1e-4 and centre < 1e-6, left,
+        f"1 - mean cosine is {difference:.1e}, and the largest difference of the direction of the mean is {centre:.1e}",
+        difference < 1e-4 and centre < 1e-6, difference,
     )  # fmt: skip
 
 
@@ -397,9 +397,12 @@ def place(m: Results) -> Found:
     for d, runs in m.random.items():
         cosine = np.einsum("rd,rsd->rs", runs.centre[:, POST, -1], runs.centre[:, list(others.values()), -1])
         angles[d] = np.transpose(mean_and_error(np.degrees(np.arccos(np.clip(cosine, -1, 1)))))
-    of = lambda d: ", ".join(f"{plus_minus(*pair)} ({name})" for name, pair in zip(others, angles[d], strict=True))
+    angles_of = lambda d: ", ".join(
+        f"{plus_minus(*pair)} ({name})" for name, pair in zip(others, angles[d], strict=True)
+    )
     return Found(
-        f"the mean angle to the limit under Post, in degrees, is {'; '.join(f'{of(d)} in d = {d}' for d in angles)}",
+        "the mean angle to the limit under Post, in degrees, is "
+        f"{'; '.join(f'{angles_of(d)} in d = {d}' for d in angles)}",
         all(angle[:, 0].max() < 10 for angle in angles.values()),
         *angles[min(m.random)][0],
     )

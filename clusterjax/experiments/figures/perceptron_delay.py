@@ -413,14 +413,14 @@ def _words(average: Clustered, digits: int = 2) -> str:
 def more_clusters(m: Results) -> Found:
     """The trained perceptron delays the end of the collapse: it leaves more clusters when attention alone has come to
     one cluster."""
-    flows, left = m.flows, {name: m.flows.left(name) for name in ("both", "attention", "both, shuffled")}
+    flows, clusters = m.flows, {name: m.flows.left(name) for name in ("both", "attention", "both, shuffled")}
     more = flows.mean_of("both", flows.clusters["both"][:, -1] - flows.clusters["attention"][:, -1])
     never = int((flows.cosine["both"].max(axis=1) <= GATHERED).sum())
     return Found(
-        f"clusters at t = {TS[-1]:g}: {_words(left['both'])} with the perceptron, {_words(left['attention'])} by "
-        f"attention alone, {_words(left['both, shuffled'])} with the perceptron on shuffled tokens; the mean cosine "
-        f"stays below {GATHERED} in {never} of {len(flows.cosine['both'])} texts (± over {flows.units})",
-        bool(left["attention"].mean < 1.5) and more.above(), more.mean, more.error,
+        f"clusters at t = {TS[-1]:g}: {_words(clusters['both'])} with the perceptron, {_words(clusters['attention'])} "
+        f"by attention alone, {_words(clusters['both, shuffled'])} with the perceptron on shuffled tokens; the mean "
+        f"cosine stays below {GATHERED} in {never} of {len(flows.cosine['both'])} texts (± over {flows.units})",
+        bool(clusters["attention"].mean < 1.5) and more.above(), more.mean, more.error,
     )  # fmt: skip
 
 
@@ -443,9 +443,11 @@ def later(m: Results) -> Found:
 def fewer_at_random(m: Results) -> Found:
     """Random perceptrons of the same singular values leave fewer clusters than the trained perceptron."""
     # Texts on one side and draws on the other are not paired.
-    left, random = m.flows.left("both"), m.flows.left("random")
-    measured = f"clusters at t = {TS[-1]:g}: trained {_words(left)}, random {_words(random)} (± over {m.flows.units})"
-    return Found(measured, _beyond(left, random), left.mean - random.mean, np.hypot(left.error, random.error))
+    trained, random = m.flows.left("both"), m.flows.left("random")
+    measured = (
+        f"clusters at t = {TS[-1]:g}: trained {_words(trained)}, random {_words(random)} (± over {m.flows.units})"
+    )
+    return Found(measured, _beyond(trained, random), trained.mean - random.mean, np.hypot(trained.error, random.error))
 
 
 @claim(
@@ -457,13 +459,13 @@ def held_apart(m: Results) -> Found:
     attention alone mixes the groups."""
     learnt, pure = m.learnt, m.learnt.pure
     lower = clustered_error(learnt.purity("trained")[:, -1] - learnt.purity("random")[:, -1])
-    each = {name: _words(purity, 3) for name, purity in pure.items()}
-    single, held = learnt.clusters("attention")[:, -1] == 1, learnt.clusters("trained")[:, -1] > 1
+    purities = {name: _words(purity, 3) for name, purity in pure.items()}
+    single, several = learnt.clusters("attention")[:, -1] == 1, learnt.clusters("trained")[:, -1] > 1
     return Found(
-        f"purity at t = {TS_OF_GROUPS[-1]:g}: {each['trained']} trained, {each['attention']} by attention alone, "
-        f"{each['random']} with random features, {each['trained, softmax']} trained under softmax attention; with the "
-        f"trained perceptron {percent(*clustered_error(held)[:2])} of {len(held)} starts have two clusters or more; by "
-        f"attention alone {percent(*clustered_error(single)[:2])} have one",
+        f"purity at t = {TS_OF_GROUPS[-1]:g}: {purities['trained']} trained, {purities['attention']} by attention "
+        f"alone, {purities['random']} with random features, {purities['trained, softmax']} trained under softmax "
+        f"attention; with the trained perceptron {percent(*clustered_error(several)[:2])} of {len(several)} starts "
+        f"have two clusters or more; by attention alone {percent(*clustered_error(single)[:2])} have one",
         pure["trained"].above(APART) and pure["attention"].below(MIXED) and lower.above(), *pure["trained"][:2],
     )  # fmt: skip
 
@@ -490,7 +492,7 @@ def climbs(m: Results) -> Found:
 
 def caption(m: Results, claims: tuple[Claim, ...]) -> str:
     flows, learnt = m.flows, m.learnt
-    left = {name: flows.left(name).mean for name in flows.clusters}
+    clusters = {name: flows.left(name).mean for name in flows.clusters}
     early = {name: flows.early(name).mean() for name in flows.cosine}
     sign = "fewer, so that the delay is learnt" if claims[2].holds else "no sign that the delay is learnt"
     return (
@@ -500,11 +502,11 @@ def caption(m: Results, claims: tuple[Claim, ...]) -> str:
         f"errors over {articles_words(flows.articles)}. Random perceptrons, {len(flows.cosine['random'])} draws, are "
         "the trained one with the rows and columns of its matrices in random order and with random signs. Alone, the "
         "trained perceptron sends all tokens in one direction (the mean direction at the end has norm "
-        f"{flows.one_way:.2f}). With attention it leaves {left['both']:.1f} clusters at t = {TS[-1]:g}, attention "
-        f"alone {left['attention']:.1f}; at t = {EARLY:g} the mean cosine is {early['both']:.2f} with it and "
-        f"{early['attention']:.2f} without. Random perceptrons leave {left['random']:.1f}: {sign}. The perceptron "
+        f"{flows.one_way:.2f}). With attention it leaves {clusters['both']:.1f} clusters at t = {TS[-1]:g}, attention "
+        f"alone {clusters['attention']:.1f}; at t = {EARLY:g} the mean cosine is {early['both']:.2f} with it and "
+        f"{early['attention']:.2f} without. Random perceptrons leave {clusters['random']:.1f}: {sign}. The perceptron "
         f"reads tokens of norm {flows.fed:.1f} as in the network; at {flows.radius:.1f}, which attention reads, "
-        f"{left['both, shorter']:.1f} clusters are left. A layer is no small step of this flow: at the start the "
+        f"{clusters['both, shorter']:.1f} clusters are left. A layer is no small step of this flow: at the start the "
         f"perceptron turns a token at {flows.speed:.1f} radians per layer. (c) {N} tokens in two groups (colours; "
         f"{np.degrees(ANGLE):.0f} degrees between their centres) under unnormalised attention with V = I at beta = "
         f"{BETA:g}: one start, its end under attention alone, and its end with a perceptron of {FEATURES} features "
@@ -520,8 +522,8 @@ def series(m: Results) -> dict:
     flows, learnt = m.flows, m.learnt
     values = {"t": TS, "t of groups": TS_OF_GROUPS, "loss_by_step": learnt.losses, "energy of one run": learnt.energies}
     for name in flows.cosine:
-        for what, runs in (("cosine", flows.cosine[name]), ("clusters", flows.clusters[name])):
-            values[f"{what}, {name}"], values[f"{what} error, {name}"] = flows.mean_of(name, runs)[:2]
+        for quantity, runs in (("cosine", flows.cosine[name]), ("clusters", flows.clusters[name])):
+            values[f"{quantity}, {name}"], values[f"{quantity} error, {name}"] = flows.mean_of(name, runs)[:2]
     for name in learnt.labels:
         values[f"purity, {name}"], values[f"purity error, {name}"] = mean_and_error(learnt.purity(name))
     return values

@@ -136,8 +136,8 @@ def off_theory(map_: Map, unnormalised: bool) -> float:
     tokens, over the betas at which the map contains both times; infinite if there are none."""
     theory = np.asarray(equiangular_time(1 - DELTA, map_.betas, map_.n, unnormalised=unnormalised))
     reached = np.array([passage(map_.times, share, 0.5) for share in map_.share])
-    both = np.isfinite(reached) & (theory < map_.times[-1])
-    return float(np.mean(np.abs(reached[both] / theory[both] - 1))) if both.any() else np.inf
+    comparable = np.isfinite(reached) & (theory < map_.times[-1])
+    return float(np.mean(np.abs(reached[comparable] / theory[comparable] - 1))) if comparable.any() else np.inf
 
 
 def orthogonal_jump(n: int, betas: np.ndarray, unnormalised: bool) -> np.ndarray:
@@ -178,10 +178,10 @@ def uniform(m: Results) -> Found:
 def published(m: Results) -> Found:
     """The shares of close pairs on the circle agree with the published code."""
     # A few starts may all agree and show no spread: the spread of the published runs serves for both errors.
-    both, apart, words = np.sqrt(1 + PUBLISHED_STARTS / m.softmax[2].dataset.attrs["samples"]), [], []
+    factor, apart, words = np.sqrt(1 + PUBLISHED_STARTS / m.softmax[2].dataset.attrs["samples"]), [], []
     for beta, t, printed, sigma in PUBLISHED:
         ours = m.softmax[2].at(beta, t)
-        apart.append(abs(ours[0] - printed) / (both * sigma))
+        apart.append(abs(ours[0] - printed) / (factor * sigma))
         words.append(f"{plus_minus(*ours, 3)} against {plus_minus(printed, sigma, 3)} (beta = {beta:g}, t = {t:g})")
     return Found("; ".join(words), max(apart) <= 4, max(apart))
 

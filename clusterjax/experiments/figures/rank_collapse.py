@@ -404,9 +404,9 @@ def _one_layer_panel(ax: Axes, m: Results) -> None:
             means(m.before), means(m.after[:, k]), marker=MARKERS[k], ms=4, lw=1, color=COLOURS[k], label=name
         )  # fmt: skip
     ends = np.array([1.5e-3, 3e-2])
-    for power, height, what in ((1, 4.0, "with skips"), (3, 0.02, "without skips")):
+    for power, height, description in ((1, 4.0, "with skips"), (3, 0.02, "without skips")):
         ax.plot(ends, height * ends**power, color="0.3", ls=":", lw=0.9)
-        ax.text(ends[1] * 1.1, height * ends[1] ** power, f"{what}: slope {power}", fontsize=7, ha="left",
+        ax.text(ends[1] * 1.1, height * ends[1] ** power, f"{description}: slope {power}", fontsize=7, ha="left",
                 va="bottom" if power == 1 else "top")  # fmt: skip
     ax.set(xscale="log", yscale="log", xlabel="residual before", ylabel="residual after",
            xlim=(7e-4, 0.5), ylim=(3e-11, 2), title="one layer, random weights")  # fmt: skip

@@ -303,7 +303,9 @@ def lemma(m: Results) -> Found:
         np.concatenate(part) for part in ([m.followed[d, "strong"].windows for d in early], [*early.values()])
     )
     span = f"t = {times.min():.2g} to {times.max():.3g}" if len(times) else "no time"
-    listed = ", ".join(f"{left.sum()} of {len(left)} centres have moved by more (d = {d})" for d, left in early.items())
+    listed = ", ".join(
+        f"{moved.sum()} of {len(moved)} centres have moved by more (d = {d})" for d, moved in early.items()
+    )
     measured = f"{listed}, for epsilon = {m.p.share:g} and windows of {span}"
     return Found(measured, not every.any(), every.sum() / max(len(every), 1))
 

@@ -151,8 +151,8 @@ def number(n: int, p: int, q: int) -> int | None:
 
 def attracting(n: int, p: int, beta: float) -> list[int]:
     """The numbers of the twists whose rates but that of the rotation are all negative, in rising order."""
-    found = [number(n, p, q) for q in range(n) if twist_rates(n, p, q, beta)[1:].max() < 0]
-    return sorted(n if sigma is None else sigma for sigma in found)
+    numbers = [number(n, p, q) for q in range(n) if twist_rates(n, p, q, beta)[1:].max() < 0]
+    return sorted(n if sigma is None else sigma for sigma in numbers)
 
 
 def uniform_rates(beta: float, states: int = 2 * STATES) -> np.ndarray:
@@ -181,9 +181,9 @@ def harmonics(theta: np.ndarray, w: float) -> np.ndarray:
 
 def kinds(theta: np.ndarray, w: float) -> np.ndarray:
     """The kind of a state: 0 for consensus, else the number of its largest harmonic, or `STATES` if that is 0."""
-    found = harmonics(theta, w)
-    largest = found.argmax(-1)
-    return np.where(1 - found[..., 0] < GATHERED, 0, np.where(largest == 0, STATES, largest))
+    amplitudes = harmonics(theta, w)
+    largest = amplitudes.argmax(-1)
+    return np.where(1 - amplitudes[..., 0] < GATHERED, 0, np.where(largest == 0, STATES, largest))
 
 
 # Runs.
@@ -239,13 +239,13 @@ def _map(seed: int) -> Map:
     noise = PERTURBED * np.random.default_rng(seed).normal(size=theta.shape)
     noise -= noise.mean(1, keepdims=True)
     for beta in MAP_BETAS:
-        each = np.stack([twist_rates(RING, 1, q, beta) for q in twists])
-        found = [np.sort(np.real(modes(rotary(beta, w), circle(row), RING).values)) for row in theta]
-        off = max(off, float(np.abs(np.sort(each) - found).max()))
+        predicted = np.stack([twist_rates(RING, 1, q, beta) for q in twists])
+        eigenvalues = [np.sort(np.real(modes(rotary(beta, w), circle(row), RING).values)) for row in theta]
+        off = max(off, float(np.abs(np.sort(predicted) - eigenvalues).max()))
         speed = max(speed, float(np.abs(_speeds(circle(theta), beta, w)).max()))
         x = _run(circle(theta + noise), np.array([0.0, LONG]), beta, w)
         apart = [_apart(np.arctan2(x[:, k, :, 1], x[:, k, :, 0]) - theta) for k in (0, -1)]
-        rates.append(each[:, 1:].max(1))
+        rates.append(predicted[:, 1:].max(1))
         growth.append(apart[1] / apart[0])
     return Map(np.array(twists), np.array(rates), np.array(growth), speed, off)
 
@@ -260,8 +260,8 @@ def _uniform_rate(beta: float) -> float:
     """The largest eigenvalue at tokens with each of `GRID` angles at each of `GRID` positions."""
     # Positions repeat after GRID places.
     theta = np.repeat(twisted(GRID, 1), GRID)
-    found = modes(rotary(beta, 2 * np.pi / GRID), circle(theta), 1, which="growing")
-    return float(np.real(found.values[0]))
+    spectrum = modes(rotary(beta, 2 * np.pi / GRID), circle(theta), 1, which="growing")
+    return float(np.real(spectrum.values[0]))
 
 
 def _rate(n: int, turns: float, beta: float, seed: int) -> float:
@@ -303,8 +303,8 @@ def uniform(m: Results) -> Found:
 def attraction(m: Results) -> Found:
     """A perturbed twisted state returns if its largest rate is negative, and leaves if it is positive."""
     clear = np.abs(m.map.rates) > MARGIN
-    there = np.where(m.map.rates > 0, m.map.growth > FACTOR, m.map.growth < 1 / FACTOR)
-    right, back = int((there & clear).sum()), int((clear & (m.map.rates < 0)).sum())
+    as_predicted = np.where(m.map.rates > 0, m.map.growth > FACTOR, m.map.growth < 1 / FACTOR)
+    right, back = int((as_predicted & clear).sum()), int((clear & (m.map.rates < 0)).sum())
     return Found(
         f"{right} of {clear.sum()} runs as the rates say, {back} of which say that a twist attracts; the largest rates "
         f"of {(~clear).sum()} others are within {MARGIN:g} of zero", right == clear.sum(), right / clear.sum(),
@@ -318,7 +318,7 @@ def attraction(m: Results) -> Found:
 )
 def consecutive(m: Results) -> Found:
     last = {beta: lines[0][-1] for beta, lines in m.attracting.items()}
-    holds = all(found == list(range(last[beta] + 1)) for beta, lines in m.attracting.items() for found in lines)
+    holds = all(numbers == list(range(last[beta] + 1)) for beta, lines in m.attracting.items() for numbers in lines)
     listed = ", ".join(f"{sigma} at beta = {beta:g}" for beta, sigma in last.items())
     return Found(f"for p = 1 the last attracting sigma is {listed}", holds, max(last.values()))
 

@@ -82,8 +82,8 @@ class Counted:
     def of_record(cls, record: dict[str, Any]) -> "Counted":
         arrays = {"times", "ratio", "edges", "leaders", "words", "reviews_by_leaders"}
         values = {name: np.asarray(value) if name in arrays else value for name, value in record.items()}
-        given: dict[str, Any] = values | {"names": tuple(record["names"]), "away": tuple(record["away"])}
-        return cls(**given, planted=float("nan"))
+        fields: dict[str, Any] = values | {"names": tuple(record["names"]), "away": tuple(record["away"])}
+        return cls(**fields, planted=float("nan"))
 
 
 class Results(NamedTuple):
@@ -212,9 +212,9 @@ def far_away(m: Results) -> Found:
 def few(m: Results) -> Found:
     """A review has few leaders: at most three on average."""
     reviews = m.counted.reviews_by_leaders
-    leaders, many = np.arange(len(reviews)), reviews.sum()
-    mean = float(leaders @ reviews / many)
-    error = float(np.sqrt((leaders - mean) ** 2 @ reviews) / many)
+    leaders, num_reviews = np.arange(len(reviews)), reviews.sum()
+    mean = float(leaders @ reviews / num_reviews)
+    error = float(np.sqrt((leaders - mean) ** 2 @ reviews) / num_reviews)
     measured = f"{plus_minus(mean, error, 3)} on average, of {m.counted.words_a_review:.1f} different words"
     return Found(measured, mean <= 3, mean, error)
 
@@ -299,8 +299,8 @@ def _bars(ax: Axes, counted: Counted) -> None:
 
 def _histogram(ax: Axes, counted: Counted) -> None:
     edges = counted.edges
-    for many, colour, name in ((counted.words, NEITHER, "other words"), (counted.leaders, OKABE_ITO[2], "leaders")):
-        density = many / (many.sum() * np.diff(edges))
+    for counts, colour, name in ((counted.words, NEITHER, "other words"), (counted.leaders, OKABE_ITO[2], "leaders")):
+        density = counts / (counts.sum() * np.diff(edges))
         ax.stairs(density, edges, fill=True, color=colour, alpha=0.75, lw=0, label=name)
     ax.axvline(0.0, color="0.1", ls="--", lw=0.9)
     ax.set(xlabel="signed distance from the hyperplane", ylabel="density", xlim=(edges[0], edges[-1]))

@@ -190,7 +190,7 @@ def discriminants(
     levels, apart = levels.astype(float), difference_of_means(levels, labels)
     directions = np.empty((len(apart), len(STRENGTHS), apart.shape[1]))
     for level, (x, along) in enumerate(zip(np.moveaxis(levels, 1, 0), apart, strict=True)):
-        centred = np.concatenate([x[of] - x[of].mean(axis=0) for of in (labels, ~labels)])
+        centred = np.concatenate([x[group] - x[group].mean(axis=0) for group in (labels, ~labels)])
         eigenvalues, axes = np.linalg.eigh(centred.T @ centred / len(x))
         for number, strength in enumerate(STRENGTHS):
             # All texts may be equal before the first layer; every direction is then equally good.

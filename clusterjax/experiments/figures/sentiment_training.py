@@ -97,11 +97,11 @@ def inward(m: Results) -> Found:
 def settled(m: Results) -> Found:
     """8 layers are enough to approximate the clustered state of most reviews (d = {m.low})."""
     model = m.curves[m.low]
-    share, many = model.settled, len(model.moves)
-    error = float(np.sqrt(share * (1 - share) / many))
-    each = ", ".join(f"d = {dim}: {100 * model.settled:.1f} %" for dim, model in m.curves.items())
+    share, num_reviews = model.settled, len(model.moves)
+    error = float(np.sqrt(share * (1 - share) / num_reviews))
+    shares = ", ".join(f"d = {dim}: {100 * model.settled:.1f} %" for dim, model in m.curves.items())
     return Found(
-        f"{plus_minus(100 * share, 100 * error, 1)} % of {many} test reviews are settled at layer 8; {each}",
+        f"{plus_minus(100 * share, 100 * error, 1)} % of {num_reviews} test reviews are settled at layer 8; {shares}",
         share >= 0.75, share, error,
     )  # fmt: skip
 

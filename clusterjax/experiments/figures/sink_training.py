@@ -128,11 +128,11 @@ def _whole(texts: list[str], begin: bool) -> probe.Encoded:
 def _read(snapshot: Snapshot, texts: probe.Encoded) -> tuple[np.ndarray, float, float]:
     """The excess of each head, the largest ratio of norms, and the error over texts of the strongest head."""
     model = probe.from_language_model(snapshot.model)
-    many = len(texts.mask)
-    heads = probe.position_heads(model, texts, batch_size=many)
+    num_texts = len(texts.mask)
+    heads = probe.position_heads(model, texts, batch_size=num_texts)
     excess = heads.excess["first"]
     # All tokens have about the same norm at the last level, which is after the last norm.
-    ratio = probe.first_token(model, texts, batch_size=many).ratio.mean[:-1]
+    ratio = probe.first_token(model, texts, batch_size=num_texts).ratio.mean[:-1]
     return excess.mean, float(ratio.max()), float(excess.error[heads.strongest("first")])
 
 

@@ -113,8 +113,8 @@ def rotation(m: Results) -> Found:
 def _agreement(m: Results, states: np.ndarray) -> tuple[float, float]:
     """The share of these states, (starts, times), with one growing mode less than clusters, and its standard error."""
     agree = growing(m) + 1 == m.clusters
-    each = [a[chosen].mean() for a, chosen in zip(agree, states, strict=True) if chosen.any()]
-    mean, error = mean_and_error(np.array(each)) if len(each) > 1 else (np.nan, np.nan)
+    shares = [a[chosen].mean() for a, chosen in zip(agree, states, strict=True) if chosen.any()]
+    mean, error = mean_and_error(np.array(shares)) if len(shares) > 1 else (np.nan, np.nan)
     return float(mean), float(error)
 
 

@@ -253,13 +253,13 @@ def law(m: Results) -> Found:
 @claim("all starts, and a bound below 1e-2")
 def one_cluster(m: Results) -> Found:
     """All starts come to one cluster in the end, and the merger times are known to within 1 %."""
-    done = min(float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values())
+    share = min(float(np.mean(stairs.mergers == m.p.n - 1)) for stairs in m.stairs.values())
     bound = float(np.max([stairs.bound for stairs in m.stairs.values()]))
     late = max(float(stairs.ends.max()) for stairs in m.stairs.values())
     return Found(
-        f"{100 * done:.1f} % of the starts at each beta or more, by t = 1e{late:.0f} at the latest; the largest bound "
+        f"{100 * share:.1f} % of the starts at each beta or more, by t = 1e{late:.0f} at the latest; the largest bound "
         f"of the relative error of a merger time is {bound:.1e}, of {min(BOUNDED, m.starts)} starts at each beta",
-        done == 1.0 and bound < 1e-2, bound,
+        share == 1.0 and bound < 1e-2, bound,
     )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def _by_power(slopes: list[tuple[np.ndarray, np.ndarray]]) -> str:
 )
 def modes(m: Results) -> Found:
     """The density of n normal tokens, each of variance 1 / beta, has of the order of sqrt(beta log beta) modes."""
-    slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
+    slopes = [mean_and_error(samples) for samples in slopes_of(m.counts, laws_of(m.p.sizes)[0])]
     return Found(
         "the slope of the logarithm of the number of modes against the logarithm of the law, for n from "
         f"{m.p.sizes[0]} to {m.p.sizes[-1]}, is {_by_power(slopes)}",
@@ -285,7 +285,7 @@ def modes(m: Results) -> Found:
 @claim("each slope exceeds 1 by more than four standard errors")
 def beyond_the_root(m: Results) -> Found:
     """The number of modes grows faster than sqrt(beta), the law of the number of the fastest growing waves."""
-    slopes = [mean_and_error(each) for each in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
+    slopes = [mean_and_error(samples) for samples in slopes_of(m.counts, laws_of(m.p.sizes)[1])]
     measured = f"the slope against the logarithm of sqrt(beta) is {_by_power(slopes)}"
     return Found(measured, all(slope - 1 > 4 * error for slope, error in slopes), *slopes[1])
 

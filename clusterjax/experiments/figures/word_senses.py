@@ -100,7 +100,10 @@ def measure_model(
     rng = np.random.default_rng(seed)
     say(f"reading the contexts of {len(senses)} words")
     texts, at = texts_of(model, senses)
-    mixed = {word: [[shuffled(text, word, rng) for text in of] for of in both] for word, both in senses.items()}
+    mixed = {
+        word: [[shuffled(text, word, rng) for text in sense_texts] for sense_texts in by_sense]
+        for word, by_sense in senses.items()
+    }
     trained = cosines(model, texts, at, senses)
     # The first token of its text replaces every token after the word.
     after = np.arange(texts.token_ids.shape[1]) > at[:, None]
@@ -112,7 +115,7 @@ def measure_model(
     for draw in range(p.draws):
         say(f"reading the contexts by random weights, {draw + 1} of {p.draws}")
         random.append(cosines(untrained(model, jr.fold_in(jr.key(seed), draw)), texts, at, senses))
-    contexts = min(len(of) for both in senses.values() for of in both)
+    contexts = min(len(sense_texts) for by_sense in senses.values() for sense_texts in by_sense)
     return Results(own, tuple(senses), contexts, trained, in_order, tuple(random), spread_words(model), off)
 
 
@@ -131,7 +134,7 @@ def shuffled(text: str, word: str, rng: np.random.Generator) -> str:
 
 def texts_of(model: probe.Model, senses: dict[str, list[list[str]]]) -> tuple[probe.Encoded, np.ndarray]:
     """All contexts, each twice in a row, and the position of the second occurrence of the word, (texts,)."""
-    pairs = [(word, text) for word, both in senses.items() for of in both for text in of]
+    pairs = [(word, text) for word, by_sense in senses.items() for contexts in by_sense for text in contexts]
     encoded = probe.encode(model, [f"{text}. {text}" for _, text in pairs])
     is_word = encoded.token_ids == np.array([_single(model, word) for word, _ in pairs])[:, None]
     assert (is_word.sum(axis=1) == 2).all(), "a word comes twice in a text that is read twice"
@@ -155,11 +158,11 @@ def cosines(model: probe.Model, texts: probe.Encoded, at: np.ndarray, senses: di
     stream = np.moveaxis(np.concatenate(parts, axis=1), 1, 0).astype(np.float64)
     stream /= np.linalg.norm(stream, axis=2, keepdims=True)
     same, different, begin = [], [], 0
-    for both in senses.values():
-        sense = np.repeat(np.arange(len(both)), [len(of) for of in both])
-        of = stream[begin : begin + len(sense)]
+    for by_sense in senses.values():
+        sense = np.repeat(np.arange(len(by_sense)), [len(part) for part in by_sense])
+        part = stream[begin : begin + len(sense)]
         begin += len(sense)
-        products = np.einsum("ild,jld->ijl", of, of)
+        products = np.einsum("ild,jld->ijl", part, part)
         pairs = np.triu(np.ones((len(sense), len(sense)), bool), 1)
         alike = sense[:, None] == sense[None]
         same.append(products[pairs & alike].mean(axis=0))

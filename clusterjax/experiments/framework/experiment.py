@@ -257,7 +257,7 @@ class Settings:
 def changed_parameters(settings: Settings, kind: type) -> str:
     """The parameters of `kind` that the settings change, with their defaults, in words; empty if there are none."""
     # Values are compared, because a parameter that is set to its default is not changed.
-    values, defaults = (asdict(each.read(kind)) for each in (settings, replace(settings, parameters={})))
+    values, defaults = (asdict(variant.read(kind)) for variant in (settings, replace(settings, parameters={})))
     return ", ".join(
         f"{name} = {values[name]:.10g} in place of {default:.10g}"
         for name, default in defaults.items()

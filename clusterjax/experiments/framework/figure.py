@@ -108,19 +108,19 @@ def claim(
 def stated(claims: Sequence[Callable], m: Any) -> tuple[Claim, ...]:
     """The claims about the measurement m, in order."""
     results = [entry(m) for entry in claims]
-    return tuple(each for result in results for each in (result if isinstance(result, tuple) else (result,)))
+    return tuple(claim for result in results for claim in (result if isinstance(result, tuple) else (result,)))
 
 
 def unmet(claims: Sequence[Claim]) -> str:
     """A sentence for a caption, which lists the claims that do not hold, or says that all claims hold."""
-    failed = [f'"{each.says}"' for each in claims if not each.holds]
+    failed = [f'"{claim.says}"' for claim in claims if not claim.holds]
     return f"Claims that do not hold in this run: {' '.join(failed)}" if failed else "All claims hold in this run."
 
 
 def claims_of(file: Mapping[str, Any]) -> tuple[ClaimOf, ...]:
     """The claims that a module defines at its top level, in order; `file` is the namespace of the module."""
     claims = [value for value in file.values() if isinstance(value, ClaimOf)]
-    return tuple(each for each in claims if each.function.__module__ == file["__name__"])
+    return tuple(claim for claim in claims if claim.function.__module__ == file["__name__"])
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def figure(module: str, **given: Any) -> Experiment:
     - `given`: Parts by name, which replace those of the file.
     """
     file = vars(sys.modules[module])
-    functions = {each.name: file[each.name] for each in fields(_Parts) if each.name in file}
+    functions = {part.name: file[part.name] for part in fields(_Parts) if part.name in file}
     defined = {"claims": claims_of(file), "parameters": file.get("Parameters", NoParameters)}
     parts = _Parts(**(functions | defined | given))
 

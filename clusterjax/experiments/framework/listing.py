@@ -227,7 +227,7 @@ def _row(experiment: "Experiment") -> tuple[Entry, str]:
     entry = Entry(
         experiment.name, experiment.alias, experiment.title, experiment.claim, cost and (cost.full, cost.quick)
     )
-    words = ", ".join(each.words.replace(" ", _HARD) for each in parameters_of(experiment.parameters))
+    words = ", ".join(parameter.words.replace(" ", _HARD) for parameter in parameters_of(experiment.parameters))
     return entry, words
 
 

@@ -87,8 +87,8 @@ def command_line(experiment: Experiment, settings: Settings) -> str | None:
     sizes = {"most-texts": settings.most_texts, "length": settings.length, "num-layers": settings.depth,
              "num-heads": settings.heads}  # fmt: skip
     options: dict[str, Any] = {"seed": settings.seed}
-    given = (reads_network or experiment.reads_causal) and any(size is not None for size in sizes.values())
-    if given or experiment.name not in entries():
+    has_sizes = (reads_network or experiment.reads_causal) and any(size is not None for size in sizes.values())
+    if has_sizes or experiment.name not in entries():
         # Only the command `probe` has options for these sizes. It draws the figures that read texts, and sets no
         # parameters.
         if parameters or not experiment.reads_texts:

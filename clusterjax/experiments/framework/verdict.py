@@ -181,7 +181,7 @@ def judge(kind: Kind, holds: bool, apart: Sequence[str], value: float | None = N
 
 
 def _is_one_of(subject: Subject, wanted: Subject | tuple[Subject, ...]) -> bool:
-    return any(each.key in (subject.key, ANY.key, UNSAID.key) for each in _several(wanted))
+    return any(candidate.key in (subject.key, ANY.key, UNSAID.key) for candidate in _several(wanted))
 
 
 def _several(subjects: Subject | tuple[Subject, ...]) -> tuple[Subject, ...]:

@@ -60,7 +60,7 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
     model = smollm2()
     if model is None:
         return None
-    many = _most_texts(settings)
+    num_texts = _most_texts(settings)
     length = LENGTH if settings.length is None else settings.length
     check_integer(length, "length", least=8, most=longest, remedy=f"leave it out for {LENGTH}")
     every = probe.bundled_texts() if settings.texts is None else probe.read_texts([settings.texts])
@@ -72,7 +72,7 @@ def reading_of(settings: Settings, longest: int) -> Reading | None:
             "texts", f"be two or more different ones of {length} tokens", f"there are {len(set(long))}",
             "add others, or set a smaller length",
         )  # fmt: skip
-    chosen = spread(long, many)
+    chosen = spread(long, num_texts)
     articles = articles_of(chosen)
     name = None if settings.texts is None else Path(settings.texts).name
     words = f"{len(chosen)} passages of {name or 'Wikipedia'}, of {length} tokens or more"
@@ -183,12 +183,12 @@ class BridgeControls(NamedTuple):
 
     def runs(self, curve: str) -> list[tuple[float, float]]:
         """Means and standard errors: trained and shuffled over the units of texts, random over networks."""
-        each = (
+        averages = (
             clustered_error(self.trained[curve], self.units),
             clustered_error(self.shuffled[curve], self.units[self.rows]),
             clustered_error(self.random[curve].mean(axis=1)),
         )
-        return [(float(average.mean), float(average.error)) for average in each]
+        return [(float(average.mean), float(average.error)) for average in averages]
 
     def series(self) -> dict[str, np.ndarray]:
         """The shares by the names of `results.json`."""
@@ -247,8 +247,8 @@ def missed_panel(ax: Axes, controls: BridgeControls, looks: Mapping[str, tuple[s
         at = places + width * number
         mean, error = np.array(controls.runs(curve)).T
         ax.bar(at, mean, 0.95 * width, yerr=error, color=colour, label=label, error_kw={"elinewidth": 0.8}, lw=0)
-        each = controls.random[curve].mean(axis=1)
-        ax.plot(np.full(len(each), at[2]), each, "x", color="0.1", ms=3.5, mew=0.8)
+        means = controls.random[curve].mean(axis=1)
+        ax.plot(np.full(len(means), at[2]), means, "x", color="0.1", ms=3.5, mew=0.8)
     ax.axhline(1.0, color="0.1", lw=0.8, ls="--")
     ax.set_xticks(places + width / 2, ["trained", *NAMES_OF_CONTROLS])
     ax.set(ylabel="error / error of\nthe best constant", ylim=(0, None))

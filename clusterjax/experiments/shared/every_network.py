@@ -54,8 +54,8 @@ def networks_at_hand(settings: Settings, say: Say) -> dict[str, AtHand]:
     # SmolLM2 is read first, because texts that do not fit are refused here.
     reading = causal.reading_of(settings, LENGTH)
     length = LENGTH if settings.length is None else settings.length
-    many = settings.most_texts or (causal.QUICK_TEXTS if settings.quick else causal.TEXTS)
-    chosen = spread(probe.bundled_texts(), many)
+    num_texts = settings.most_texts or (causal.QUICK_TEXTS if settings.quick else causal.TEXTS)
+    chosen = spread(probe.bundled_texts(), num_texts)
     albert, own, articles = probe.load(), probe.load("language-model"), articles_of(chosen)
     networks: dict[str, tuple[Any, ...]] = {
         "albert": (ALBERT_OWN, PASSAGES, albert, probe.encode(albert, chosen, length=length), articles),
@@ -65,7 +65,7 @@ def networks_at_hand(settings: Settings, say: Say) -> dict[str, AtHand]:
         say(ABSENT)
     else:
         networks["smollm2"] = (causal.SMOLLM2, reading.data, reading.model, reading.texts, reading.articles)
-    return {key: at_hand(key, *of) for key, of in networks.items()}
+    return {key: at_hand(key, *arguments) for key, arguments in networks.items()}
 
 
 def at_hand(

@@ -53,13 +53,13 @@ def shares_of(model: probe.Model, texts: probe.Encoded, turns: Turns | None = No
     its own state."""
     form, state = nnx.split(model.network)
     matrices = jax.tree.map(jnp.asarray, turns_of(model, 0, 0) if turns is None else turns)
-    found = [
+    by_text = [
         _shares(form, state, jnp.asarray(ids)[None], jnp.asarray(mask)[None], Turns(*matrices))
         for ids, mask in zip(texts.token_ids, texts.mask, strict=True)
     ]
     # The draws come first, then the texts and the states.
-    stack = lambda *each: np.stack([np.asarray(part, float).swapaxes(0, 1) for part in each], axis=1)
-    return jax.tree.map(stack, *(shares for shares, _ in found)), max(float(off) for _, off in found)
+    stack = lambda *leaves: np.stack([np.asarray(part, float).swapaxes(0, 1) for part in leaves], axis=1)
+    return jax.tree.map(stack, *(shares for shares, _ in by_text)), max(float(off) for _, off in by_text)
 
 
 @eqx.filter_jit
@@ -95,10 +95,10 @@ def updates(
     def step(block: Any, carry: None, given: Any) -> tuple[None, tuple[Array, Array]]:
         attended, _ = block.attend(block.read(0, block.enter(x)), mask, context)
         kernel, bias = block.head_outputs()
-        each = jnp.einsum("bnhk,hkd->hbnd", attended, kernel, precision=block.precision)
-        output = jnp.sum(each, axis=0)
+        by_head = jnp.einsum("bnhk,hkd->hbnd", attended, kernel, precision=block.precision)
+        output = jnp.sum(by_head, axis=0)
         output = output if bias is None else output + bias[None, None]
-        return None, (block.update(0, output)[0], block.carry_update(0, output, each)[:, 0])
+        return None, (block.update(0, output)[0], block.carry_update(0, output, by_head)[:, 0])
 
     return scan_layers(network, step, None, mask.shape[1])[1]
 
@@ -108,12 +108,12 @@ def shares_at(
     fresh: np.ndarray,
 ) -> Shares:  # fmt: skip
     """The shares of updates at one state, over the tokens that are `words`; the heads of a layer count if `fresh`."""
-    square, many = lambda u: jnp.sum(u * u, axis=-1), int(fresh.sum()) * heads.shape[1]
+    square, num_heads = lambda u: jnp.sum(u * u, axis=-1), int(fresh.sum()) * heads.shape[1]
     heads = heads[np.flatnonzero(fresh)]
     squares, of_heads, together = square(layers), jnp.sum(square(heads), axis=(0, 1)), jnp.sum(heads, axis=1)
     # The sum over pairs of different updates is the square of their sum less the sum of their squares.
     pairs = (square(jnp.sum(layers, axis=0)) - jnp.sum(squares, axis=0)) / (len(layers) - 1)
-    all_heads = (square(jnp.sum(together, axis=0)) - of_heads) / (many - 1)
+    all_heads = (square(jnp.sum(together, axis=0)) - of_heads) / (num_heads - 1)
     same_layer = (jnp.sum(square(together), axis=0) - of_heads) / (heads.shape[1] - 1)
     mean = lambda values, where: jnp.sum(jnp.where(where, values, 0.0)) / jnp.sum(where.astype(values.dtype))
     of_layers, later = jnp.sum(squares, axis=0), words & (jnp.arange(len(words)) > 0)

@@ -91,8 +91,8 @@ def each_text(average: probe.Average) -> np.ndarray:
 
 
 def articles_words(articles: np.ndarray) -> str:
-    many = len(np.unique(articles))
-    return f"{many} articles" if many < len(articles) else f"{many} texts"
+    num_articles = len(np.unique(articles))
+    return f"{num_articles} articles" if num_articles < len(articles) else f"{num_articles} texts"
 
 
 class Network(NamedTuple):
@@ -126,7 +126,10 @@ def subject_of(model: probe.Model, words: str) -> Subject:
     name of the folder or in the id."""
     from flax import nnx
 
-    sizes, many = model.network.sizes, sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.network, nnx.Param)))
+    sizes, num_parameters = (
+        model.network.sizes,
+        sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model.network, nnx.Param))),
+    )
     key = "another network"
     if sizes.family == "albert" and model.num_heads == sizes.num_heads:
         numbers = (sizes.hidden_size, sizes.num_heads, sizes.num_layers, sizes.intermediate_size)
@@ -136,7 +139,7 @@ def subject_of(model: probe.Model, words: str) -> Subject:
         name = f"{model.name} {model.folder or ''}".lower()
         if same and (sizes.vocab_size, sizes.embedding_size) == _PUBLISHED_WORDS and same[0] in name:
             key = same[0]
-    return Subject(key, f"{words}, {many / 1e6:.2g} million parameters")
+    return Subject(key, f"{words}, {num_parameters / 1e6:.2g} million parameters")
 
 
 def model_of(settings: Settings) -> tuple[probe.Model, str]:
@@ -178,16 +181,16 @@ def network_of(settings: Settings) -> Network:
     """The network of `model_of` with the texts of the settings, or with the texts that belong to it. Raises a
     ValueError if these cannot be read, there are fewer than two texts, or a setting is out of range."""
     path = None if settings.albert is None else str(settings.albert)
-    many, length = (QUICK_TEXTS, QUICK_LENGTH) if settings.quick else (TEXTS, LENGTH)
+    num_texts, length = (QUICK_TEXTS, QUICK_LENGTH) if settings.quick else (TEXTS, LENGTH)
     if settings.most_texts is not None:
-        many = check_integer(settings.most_texts, "most_texts", least=2, remedy=f"leave it out for {many}")
+        num_texts = check_integer(settings.most_texts, "most_texts", least=2, remedy=f"leave it out for {num_texts}")
     if settings.length is not None:
         length = check_integer(settings.length, "length", least=3, remedy=f"leave it out for {length}")
     if settings.ids is not None:
-        network = _of_ids(path, settings.heads, str(settings.ids), many, length)
+        network = _of_ids(path, settings.heads, str(settings.ids), num_texts, length)
     else:
         texts = None if settings.texts is None else str(settings.texts)
-        network = _network(path, settings.heads, texts, many, length)
+        network = _network(path, settings.heads, texts, num_texts, length)
     if settings.depth is not None:
         passes(network.model, settings.depth)
     return network
@@ -341,7 +344,7 @@ def spread(rows: list[T], most: int) -> list[T]:
 def one_of_each(articles: np.ndarray, most: int) -> np.ndarray:
     """The indices of the first texts of at most `most` articles, evenly spread over all; `articles` is the article of
     each text."""
-    return np.array([np.flatnonzero(articles == each)[0] for each in spread(np.unique(articles).tolist(), most)])
+    return np.array([np.flatnonzero(articles == article)[0] for article in spread(np.unique(articles).tolist(), most)])
 
 
 def package_digest() -> str:

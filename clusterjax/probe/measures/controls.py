@@ -231,7 +231,7 @@ def controls(
         check_path(store, "store")
     # The texts are encoded once, so that the three runs read the same token ids and are paired by text.
     data = encoded(model, texts, length)
-    of = None if units is None else units_of(units, len(data.mask))
+    unit_of_text = None if units is None else units_of(units, len(data.mask))
     weights, orders = jr.split(key)
     run = lambda name, model, texts: measure(
         model, texts, **({} if store is None else {"store": Path(store) / f"{name}.safetensors"})
@@ -249,8 +249,8 @@ def controls(
         run(f"random-{draw}", randomise(model, jr.fold_in(weights, draw), initial=initial, spread=spread), data)
         for draw in range(draws)
     )
-    beyond = _compare(statistic, trained, shuffled, random, of)
-    return Controls(trained, shuffled, random, *beyond, level, sigmas, getattr(sizes, "spread", None), of)
+    beyond = _compare(statistic, trained, shuffled, random, unit_of_text)
+    return Controls(trained, shuffled, random, *beyond, level, sigmas, getattr(sizes, "spread", None), unit_of_text)
 
 
 def randomise(model: Model, key: PRNGKeyArray, *, initial: Initial | None = None, spread: float | None = None) -> Model:

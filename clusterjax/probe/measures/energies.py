@@ -122,7 +122,7 @@ def energy_budget(
     check_flag(margin, "margin")
     check_concrete(units, "units")
     data = encoded(model, texts, length)
-    of = None if units is None else units_of(units, len(data.mask))
+    unit_of_text = None if units is None else units_of(units, len(data.mask))
     form, state = nnx.split(model.network)
     scale, count = jnp.asarray(beta, dtype_of(model)), len(data.mask)
     parts: list[Any] = []
@@ -130,21 +130,21 @@ def energy_budget(
         # Copies of the last text fill the last batch, so that all batches share one program.
         rows = np.minimum(np.arange(begin, begin + min(batch_size, count)), count - 1)
         batch = jnp.asarray(data.token_ids[rows]), jnp.asarray(data.mask[rows])
-        found, levels = _budget(form, state, *batch, scale, margin)
+        measured, levels = _budget(form, state, *batch, scale, margin)
         margins = np.zeros((len(rows), 0))
         if margin:
             margins = np.array([
                 [hemisphere(jnp.asarray(level[k][data.mask[row]])).margin for level in np.asarray(levels, np.float64)]
                 for k, row in enumerate(rows)
             ])  # fmt: skip
-        each = [np.moveaxis(np.asarray(part, np.float64), 0, 1) for part in found]
-        parts.append([part[: count - begin] for part in (*each, margins)])
+        by_text = [np.moveaxis(np.asarray(part, np.float64), 0, 1) for part in measured]
+        parts.append([part[: count - begin] for part in (*by_text, margins)])
         say(f"{min(begin + batch_size, count)} of {count} texts")
     energy, steps, margins = (np.concatenate(part) for part in zip(*parts, strict=True))
     change = np.diff(energy, axis=1)
     by_part = steps[..., 0], steps[..., 1], steps[..., 2]
     remainder = change - np.sum(steps, axis=-1)
-    mean = lambda values: average_of(values, of)
+    mean = lambda values: average_of(values, unit_of_text)
     attention, feed_forward, norm = (mean(part) for part in by_part)
     falls, margin_of = mean((change < 0).astype(float)), mean(margins) if margin else None
     return EnergyBudget(
@@ -160,7 +160,7 @@ def _budget(
     streams, which are kept for the margins."""
     network = nnx.merge(form, state)
     context = network.shared_context(mask.shape[1], jnp.sum(mask, axis=1))
-    of = jax.vmap(lambda x, words: _energy(x, words, beta))
+    energy_of = jax.vmap(lambda x, words: _energy(x, words, beta))
 
     def step(block: Any, hidden: Array, given: Any) -> tuple[Array, Any]:
         hidden = blank(hidden, mask)
@@ -172,17 +172,17 @@ def _budget(
             with_both = middle + block.added(block.read(1, middle, entered), given[0])
             after = block.write(1, with_both)
         before, first, between, second, last = (
-            of(stream, mask) for stream in (entered, with_heads, middle, with_both, after)
+            energy_of(stream, mask) for stream in (entered, with_heads, middle, with_both, after)
         )
         changes = first - before, second - between, (between - first) + (last - second)
-        return after, (of(hidden, mask), jnp.stack(changes, axis=-1), hidden if keep else None)
+        return after, (energy_of(hidden, mask), jnp.stack(changes, axis=-1), hidden if keep else None)
 
     embedded = blank(network.embed(ids), mask)
     last, (levels, changes, streams) = scan_layers(network, step, embedded, mask.shape[1])
     finished = blank(network.finish(last), mask)
-    final = of(finished, mask)
+    final = energy_of(finished, mask)
     # The last norm of a network acts in its last level.
-    changes = changes.at[-1, :, 2].add(final - of(blank(last, mask), mask))
+    changes = changes.at[-1, :, 2].add(final - energy_of(blank(last, mask), mask))
     streams = None if streams is None else jnp.concatenate([streams, finished[None]])
     return (jnp.concatenate([levels, final[None]]), changes), streams
 

@@ -267,9 +267,9 @@ def generate(
 
 def ends_of(model: Model) -> list[int]:
     """The ids of the tokens that end a text, from the configuration or, failing that, from the tokenizer."""
-    given = getattr(model.config, "eos_token_id", None)
-    given = getattr(model.tokenizer, "eos_token_id", None) if given is None else given
-    ends = given if isinstance(given, list | tuple) else [given]
+    eos = getattr(model.config, "eos_token_id", None)
+    eos = getattr(model.tokenizer, "eos_token_id", None) if eos is None else eos
+    ends = eos if isinstance(eos, list | tuple) else [eos]
     return [int(end) for end in ends if isinstance(end, int | np.integer)]
 
 

@@ -135,11 +135,11 @@ def head_clusters(
         raise refusal("resampled", rule, f"they are {resampled.shape} and {correlation.shape}", remedy)
     clusters = check_integer(clusters, "clusters", most=heads, remedy="pass 1, or up to the number of heads")
     trees, labels = _average_linkage(correlation, clusters)
-    _, each = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
-    each = each.reshape(-1, layers, heads)
+    _, resampled_labels = _average_linkage(resampled.reshape(-1, heads, heads), clusters)
+    resampled_labels = resampled_labels.reshape(-1, layers, heads)
     # (..., heads, heads): True if two heads share a cluster, in the clusters of all texts and in those of each
     # resample.
-    same, shared = (partition[..., :, None] == partition[..., None, :] for partition in (labels, each))
+    same, shared = (partition[..., :, None] == partition[..., None, :] for partition in (labels, resampled_labels))
     return HeadClusters(labels, trees, _agreement(same, shared).mean(axis=0), shared.mean(axis=0))
 
 
@@ -193,18 +193,18 @@ def _beyond_chance(a: Any, b: Any, shared: Any, n: int) -> np.ndarray:
 
 
 def _average_linkage(correlation: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
-    """The trees of many matrices, (many, heads - 1, 4), and the labels of `clusters` clusters, for all at once."""
-    many, heads = correlation.shape[:2]
-    place, matrices = np.arange(heads), np.arange(many)
+    """The trees of many matrices, (matrices, heads - 1, 4), and the labels of `clusters` clusters, for all at once."""
+    num_matrices, heads = correlation.shape[:2]
+    place, matrices = np.arange(heads), np.arange(num_matrices)
     # Clipping is needed since rounding may leave r above 1, and heads at a negative distance would be merged first.
     distance = np.clip(1 - (correlation + correlation.swapaxes(1, 2)) / 2, 0, 2)
     # With an infinite diagonal no head is merged with itself.
     distance[:, place, place] = np.inf
-    labels, names = np.tile(place, (many, 1)), np.tile(place, (many, 1))
-    sizes, trees = np.ones((many, heads)), np.zeros((many, heads - 1, 4))
+    labels, names = np.tile(place, (num_matrices, 1)), np.tile(place, (num_matrices, 1))
+    sizes, trees = np.ones((num_matrices, heads)), np.zeros((num_matrices, heads - 1, 4))
     for merge in range(heads - 1):
         # The first of the smallest entries has i < j, so a cluster keeps the index of its first head.
-        i, j = np.divmod(distance.reshape(many, -1).argmin(axis=1), heads)
+        i, j = np.divmod(distance.reshape(num_matrices, -1).argmin(axis=1), heads)
         size = sizes[matrices, i] + sizes[matrices, j]
         pair = np.sort([names[matrices, i], names[matrices, j]], axis=0)
         trees[:, merge] = np.stack([*pair, distance[matrices, i, j], size], axis=1)
@@ -319,8 +319,8 @@ def head_correlations(
     check_concrete(units, "units")
     data = encoded(model, texts, length)
     # The resamples are drawn before the survey, which accumulates the sum of each replicate.
-    of = units_of(units, len(data.mask))
-    counts = bootstrap_counts(resampling_key, replicates, len(np.unique(of)))[:, of]
+    unit_of_text = units_of(units, len(data.mask))
+    counts = bootstrap_counts(resampling_key, replicates, len(np.unique(unit_of_text)))[:, unit_of_text]
     surveyed = survey(
         model,
         data,

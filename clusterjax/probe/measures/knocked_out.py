@@ -133,14 +133,15 @@ def answers_without(
             chunk = rows[begin : begin + size]
             filled = np.concatenate([chunk, np.full(size - len(chunk), chunk[0])])
             columns: Any = [None if column is None else column[filled] for column in jobs]
-            of = Jobs(*columns)
-            begins = np.minimum(of.start, n - width)
-            silent = (np.arange(n) >= of.start[:, None]) & (np.arange(n) < of.stop[:, None])
-            gains = np.stack([np.where((of.part == part)[:, None] & silent, 0, 1) for part in range(len(PARTS))])
+            batch = Jobs(*columns)
+            begins = np.minimum(batch.start, n - width)
+            silent = (np.arange(n) >= batch.start[:, None]) & (np.arange(n) < batch.stop[:, None])
+            gains = np.stack([np.where((batch.part == part)[:, None] & silent, 0, 1) for part in range(len(PARTS))])
             log_p = _without(
-                ready, jnp.asarray(layer, jnp.int32), jnp.asarray(of.text), jnp.asarray(begins, jnp.int32), int(width),
-                jnp.asarray(gains, ready.clean.levels.dtype), None if of.neuron is None else jnp.asarray(of.neuron),
-                jnp.asarray(ready.lengths[of.text] - 1 - begins), jnp.asarray(answers[of.text]),
+                ready, jnp.asarray(layer, jnp.int32), jnp.asarray(batch.text), jnp.asarray(begins, jnp.int32),
+                int(width), jnp.asarray(gains, ready.clean.levels.dtype),
+                None if batch.neuron is None else jnp.asarray(batch.neuron),
+                jnp.asarray(ready.lengths[batch.text] - 1 - begins), jnp.asarray(answers[batch.text]),
             )  # fmt: skip
             log_probs[chunk] = np.asarray(log_p)[: len(chunk)]
         say()

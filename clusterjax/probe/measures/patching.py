@@ -166,12 +166,12 @@ def stands_at(form: Any, state: Any, ids: Array, mask: Array, place: str) -> Arr
     network = nnx.merge(form, state)
     start, step = at_place(network, ids, mask, place)
     layers = network.num_layers
-    each = of_layers(network.edits, slice(layers))
-    last, found = scan_layers(network, step, start, mask.shape[1], each, edited=True)
+    layer_edits = of_layers(network.edits, slice(layers))
+    last, values = scan_layers(network, step, start, mask.shape[1], layer_edits, edited=True)
     if place != "stream":
-        return found
+        return values
     last = apply(of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers), "stream", last)
-    return jnp.concatenate([found, blank(last, mask)[None]])
+    return jnp.concatenate([values, blank(last, mask)[None]])
 
 
 def at_place(network: Network, ids: Array, mask: Array, place: str) -> tuple[Array, Callable[..., tuple[Array, Array]]]:
@@ -224,26 +224,26 @@ def _stored(model: Model, edit: Edit) -> LayerEdit:
         function = check_callable(edit.value, "value", "a function of what stands there", takes=1)
         return LayerEdit(place, jnp.asarray(where), as_array(units), None, function)
     if isinstance(edit.value, MeanOver | CopyOf):
-        found = _read(model, edit.value, place)
+        values = _read(model, edit.value, place)
     else:
-        found = np.asarray(check_host_array(edit.value, "value", remedy="pass a number, or an array of the place"))
+        values = np.asarray(check_host_array(edit.value, "value", remedy="pass a number, or an array of the place"))
         # Leading axes may be absent: those of layers, texts and tokens.
         most = 2 + VECTOR[place]
-        if found.ndim > most:
+        if values.ndim > most:
             rule = f"have at most the {most} axes of {place!r}, (texts, n, ...)"
-            raise refusal("value", rule, f"its shape is {found.shape}", "name the layers by edits of their own")
-        found = found.reshape((1,) * (1 + most - found.ndim) + found.shape)
-        found = np.broadcast_to(found, (levels, *found.shape[1:]))
-    return LayerEdit(place, jnp.asarray(where), as_array(units), jnp.asarray(found, dtype))
+            raise refusal("value", rule, f"its shape is {values.shape}", "name the layers by edits of their own")
+        values = values.reshape((1,) * (1 + most - values.ndim) + values.shape)
+        values = np.broadcast_to(values, (levels, *values.shape[1:]))
+    return LayerEdit(place, jnp.asarray(where), as_array(units), jnp.asarray(values, dtype))
 
 
 def _read(model: Model, source: MeanOver | CopyOf, place: str) -> np.ndarray:
     """The values of other texts at a place, (layers, texts or 1, n or 1, ...)."""
     data = encoded(model, source.texts)
-    found = np.moveaxis(np.asarray(activations(model, *data, place=place), np.float64), 1, 0)
+    values = np.moveaxis(np.asarray(activations(model, *data, place=place), np.float64), 1, 0)
     if isinstance(source, CopyOf):
-        return found
-    words = found[:, data.mask]
+        return values
+    words = values[:, data.mask]
     return words.mean(axis=1)[:, None, None]
 
 
@@ -366,5 +366,5 @@ def _traced(form: Any, state: Any, ids: Array, answer: Array, levels: Array, cor
         return log_prob(where, value.at[0].set(first))
 
     places = jnp.stack(jnp.meshgrid(jnp.arange(count), jnp.arange(n), indexing="ij"), axis=-1).reshape(-1, 2)
-    found = jax.lax.map(restored, places, batch_size=16)
-    return log_prob(nothing, value), log_prob(at_start, value), found.reshape(count, n)
+    log_probs = jax.lax.map(restored, places, batch_size=16)
+    return log_prob(nothing, value), log_prob(at_start, value), log_probs.reshape(count, n)

@@ -138,7 +138,10 @@ def position_heads(
     mass = survey(
         model, data, lambda token_ids, mask: Measure(layer=of_layer(token_ids, mask, ids)), batch_size=batch_size,
         keep=("mass",),
-        settings={"measure": "position heads", "separators": {name: list(of) for name, of in ids.items()}},
+        settings={
+            "measure": "position heads",
+            "separators": {name: list(separator_ids) for name, separator_ids in ids.items()},
+        },
         store=store, say=say,
     ).layers["mass"]  # fmt: skip
     return position_heads_of(_allowed(model, data.mask.shape[1]), data, mass, ids)
@@ -193,10 +196,10 @@ def _chosen(xp: Any, mask: Any, separators: Any) -> Any:
     index = xp.where(mask, place, 0)
     # Neighbours among the words of a text, wherever the padding is; (batch, n, n).
     apart = index[:, None, :] - index[:, :, None]
-    both = mask[:, :, None] & mask[:, None, :]
-    targets = [both & (apart == offset) for offset in (-1, 0, 1)]
-    targets.append(both & (index[:, None, :] == 1))
-    targets += [both & (apart != 0) & separators[:, k, None, :] for k in range(separators.shape[1])]
+    word_pairs = mask[:, :, None] & mask[:, None, :]
+    targets = [word_pairs & (apart == offset) for offset in (-1, 0, 1)]
+    targets.append(word_pairs & (index[:, None, :] == 1))
+    targets += [word_pairs & (apart != 0) & separators[:, k, None, :] for k in range(separators.shape[1])]
     # The row of the first token is left out.
     return xp.stack(targets, axis=1) & (index > 1)[:, None, :, None]
 
@@ -216,7 +219,7 @@ class _OfLayer(eqx.Module):
 def of_layer(token_ids: np.ndarray, mask: np.ndarray, separators: Mapping[str, Sequence[int]]) -> _OfLayer:
     """The measure of a layer for one batch of texts, with the positions of the separators."""
     ids = np.asarray(token_ids)
-    places = [np.isin(ids, np.asarray(list(of), np.int64)) & mask for of in separators.values()]
+    places = [np.isin(ids, np.asarray(list(separator_ids), np.int64)) & mask for separator_ids in separators.values()]
     return _OfLayer(jnp.asarray(np.stack(places, axis=1) if places else np.zeros((len(ids), 0, ids.shape[1])), bool))
 
 

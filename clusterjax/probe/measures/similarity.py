@@ -168,16 +168,16 @@ def similarity_histograms(
         "measure": "similarity", "edges": np.asarray(measure.edges).tolist(), "near": near,
         "quantiles": quantiles, "rank": bool(rank),
     }  # fmt: skip
-    what: Measure | Callable[[Any, Any], Measure] = Measure(level=measure)
+    batch_measure: Measure | Callable[[Any, Any], Measure] = Measure(level=measure)
     if leave_out or without_first:
         # These settings are written only on request, so that stores of all tokens remain readable.
         settings |= {"leave_out": list(leave_out), "without_first": without_first}
         # One measure for each batch: the kept tokens are an array of the measure, so nothing is recompiled.
-        what = lambda ids, mask: Measure(
+        batch_measure = lambda ids, mask: Measure(
             level=OfKept(measure, jnp.asarray(kept_tokens(ids, mask, leave_out, without_first)))
         )
     surveyed = survey(
-        model, data, what, batch_size=batch_size, keep=_SCALARS, settings=settings, store=store, say=say,
+        model, data, batch_measure, batch_size=batch_size, keep=_SCALARS, settings=settings, store=store, say=say,
     )  # fmt: skip
     return _similarity(measure, near, surveyed.levels)
 
@@ -263,13 +263,13 @@ class _OfLevel(eqx.Module):
         # Rows of padding are zero and stay zero; their cosines are masked below.
         unit = jnp.where(word[:, None], normalise(x), jnp.zeros_like(x))
         cosines = jnp.clip(matmul(unit, unit.T), -1, 1)
-        both, place = word[:, None] & word[None, :], jnp.arange(x.shape[0])
-        pairs = both & (place[:, None] < place[None, :])
+        word_pairs, place = word[:, None] & word[None, :], jnp.arange(x.shape[0])
+        pairs = word_pairs & (place[:, None] < place[None, :])
         count = jnp.sum(pairs).astype(x.dtype)
         # One count of the pairs gives histogram and quantiles, without sorting n^2 / 2 cosines.
         density, quantiles = self._histogram(cosines, pairs)
         # `components` expects a reflexive relation, hence the diagonal; each padding token is its own component.
-        joined = (both & (cosines >= self.near)) | jnp.eye(x.shape[0], dtype=bool)
+        joined = (word_pairs & (cosines >= self.near)) | jnp.eye(x.shape[0], dtype=bool)
         return {
             "density": density,
             "quantiles": quantiles,

@@ -311,12 +311,12 @@ def check_kept(leave_out: Any, without_first: Any) -> tuple[tuple[int, ...], boo
 
 def check_enough(data: Encoded, leave_out: Sequence[int], without_first: bool, least: int = 2) -> None:
     """Raise a ValueError if a text has fewer than `least` tokens left."""
-    left = kept_tokens(data.token_ids, data.mask, leave_out, without_first).sum(axis=1)
-    few = np.flatnonzero(left < least)
+    num_left = kept_tokens(data.token_ids, data.mask, leave_out, without_first).sum(axis=1)
+    few = np.flatnonzero(num_left < least)
     if few.size:
         raise ValueError(
             f"texts must have at least {least} tokens each beside those that are left out, but text {few[0]} has "
-            f"{left[few[0]]}; leave it out, or fewer tokens."
+            f"{num_left[few[0]]}; leave it out, or fewer tokens."
         )
 
 

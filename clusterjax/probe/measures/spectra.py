@@ -97,9 +97,9 @@ def spectra_of(matrices: HeadMatrices) -> ValueSpectra:
     query, key_maps, value, output, scale = matrices[:5]
     d = query.shape[2]
     # One head at a time: a stack would require equal shapes, and the loop is not the bottleneck.
-    each = [(b, h) for b in range(query.shape[0]) for h in range(query.shape[1])]
-    values = [product_spectrum(value[at], output[at]) for at in each]
-    forms = [_form_spectrum(query[at], key_maps[at], scale) for at in each]
+    indices = [(b, h) for b in range(query.shape[0]) for h in range(query.shape[1])]
+    values = [product_spectrum(value[at], output[at]) for at in indices]
+    forms = [_form_spectrum(query[at], key_maps[at], scale) for at in indices]
     shaped = lambda rows: np.stack(rows).reshape(*query.shape[:2], -1)
     forms = shaped(forms)
     # The Frobenius norm of a symmetric matrix is the root of the sum of its squared eigenvalues.

@@ -230,8 +230,8 @@ def _changes(form: Any, state: Any, ids: Array, mask: Array) -> tuple[Array, Arr
         after = blank(block.after_feed_forward(entered, middle, gains, edits), mask)
         return after, tuple(blank(part, mask) for part in (of_heads, of_neurons, hidden - computed))
 
-    each, start = of_layers(network.edits, slice(layers)), blank(network.embed(ids), mask)
-    last, (of_heads, of_neurons, of_stream) = scan_layers(network, step, start, mask.shape[1], each, edited=True)
+    layer_edits, start = of_layers(network.edits, slice(layers)), blank(network.embed(ids), mask)
+    last, (of_heads, of_neurons, of_stream) = scan_layers(network, step, start, mask.shape[1], layer_edits, edited=True)
     at_last = of_layers(tuple(edit for edit in network.edits if edit.place == "stream"), layers)
     ends = jnp.concatenate([of_stream[1:], blank(apply(at_last, "stream", last) - last, mask)[None]])
     return of_stream[0], jnp.moveaxis(jnp.stack([of_heads, of_neurons, ends], axis=1), 2, 0)
@@ -248,11 +248,11 @@ def _activations(view: Any, ids: Array, mask: Array, layer: Array) -> Float[Arra
     def kept(block: Any, carry: tuple[Array, Array, Array], given: Any) -> tuple[Any, None]:
         # Only the activations of one layer are kept, since those of all layers would take too much memory.
         hidden, activations, index = carry
-        after, found = step(block, hidden, given)
-        return (after, jnp.where(index == layer, found, activations), index + 1), None
+        after, of_layer = step(block, hidden, given)
+        return (after, jnp.where(index == layer, of_layer, activations), index + 1), None
 
     nothing = jnp.zeros((*ids.shape, network.sizes.intermediate_size), start.dtype)
-    each = of_layers(network.edits, slice(network.num_layers))
+    layer_edits = of_layers(network.edits, slice(network.num_layers))
     carry = start, nothing, jnp.asarray(0)
-    activations = scan_layers(network, kept, carry, ids.shape[1], each, edited=True)[0][1]
+    activations = scan_layers(network, kept, carry, ids.shape[1], layer_edits, edited=True)[0][1]
     return jnp.take_along_axis(activations, back[:, :, None], axis=1)

@@ -334,19 +334,19 @@ def clustered_error(values: Any, units: Any | None = None) -> Clustered:
         factor: Cameron and Miller, *A practitioner's guide to cluster-robust inference* (2015), Section II.
     """
     values = np.asarray(values, np.float64)
-    names, of = np.unique(np.arange(len(values)) if units is None else np.asarray(units), return_inverse=True)
-    there = ~np.isnan(values)
-    many = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, values, 0.0).sum(axis=0) / many
-    residuals = np.where(there, values - mean, 0.0)
+    names, unit_of_row = np.unique(np.arange(len(values)) if units is None else np.asarray(units), return_inverse=True)
+    present = ~np.isnan(values)
+    num_present = np.maximum(present.sum(axis=0), 1)
+    mean = np.where(present, values, 0.0).sum(axis=0) / num_present
+    residuals = np.where(present, values - mean, 0.0)
     sums = np.zeros((len(names), *values.shape[1:]))
-    np.add.at(sums, of, residuals)
+    np.add.at(sums, unit_of_row, residuals)
     # A unit whose numbers are all missing does not count.
-    held = np.zeros(sums.shape, bool)
-    np.logical_or.at(held, of, there)
-    counts = held.sum(axis=0)
+    counted = np.zeros(sums.shape, bool)
+    np.logical_or.at(counted, unit_of_row, present)
+    counts = counted.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(counts / (counts - 1) * np.sum(sums**2, axis=0)) / many
+        error = np.sqrt(counts / (counts - 1) * np.sum(sums**2, axis=0)) / num_present
     empty = counts == 0
     return Clustered(
         np.asarray(np.where(empty, np.nan, mean)), np.asarray(np.where(counts > 1, error, np.nan)),
@@ -627,9 +627,9 @@ def survey(
         for kind, by_name in (("levels", streamed.levels), ("layers", streamed.layers)):
             for name, array in (by_name or {}).items():
                 # (levels, texts, ...) to (texts, levels, ...), without the copies that fill the batch.
-                each = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
+                by_text = np.moveaxis(np.asarray(array), 1, 0)[: len(rows)]
                 weights = replicates[:, rows] if replicates is not None and name in resample else None
-                tally.add(f"{kind}.{name}", each, keep=name in keep, weights=weights)
+                tally.add(f"{kind}.{name}", by_text, keep=name in keep, weights=weights)
         # The count rises after all statistics are added, and then the file is written: it never holds half a batch.
         tally.texts += len(rows)
         if path is not None:
@@ -783,9 +783,9 @@ def _check_rows(statistics: Any, texts: int, axis: int = 0) -> dict[str, Any]:
     """Returns the result of a measure, checked to be a dictionary of arrays with one row per text along `axis`."""
     has_rows = lambda array: np.shape(array)[axis : axis + 1] == (texts,)
     if not isinstance(statistics, dict) or not all(map(has_rows, statistics.values())):
-        what = "some have other rows" if isinstance(statistics, dict) else f"one returns {shown(statistics)}"
+        problem = "some have other rows" if isinstance(statistics, dict) else f"one returns {shown(statistics)}"
         rule = "have functions that return dictionaries of arrays with one row per text"
-        raise refusal("measure", rule, what, "return {'mean': jnp.mean(hidden, axis=(1, 2))}, say")
+        raise refusal("measure", rule, problem, "return {'mean': jnp.mean(hidden, axis=(1, 2))}, say")
     return statistics
 
 
@@ -807,8 +807,8 @@ def _names(model: Model | Recorded, measure: Any, batch: tuple[np.ndarray, ...])
     mask = jax.ShapeDtypeStruct((size, n), bool)
     level, layer = batch_measure.level, batch_measure.layer
     levels = {} if level is None else eqx.filter_eval_shape(partial(call_traced, level, "level", LEVEL), hidden, mask)
-    given = (hidden, attention, mask, jax.ShapeDtypeStruct((size, n, n), bool))[: batch_measure.arity]
-    layers = {} if layer is None else eqx.filter_eval_shape(partial(call_traced, layer, "layer", LAYER), *given)
+    arguments = (hidden, attention, mask, jax.ShapeDtypeStruct((size, n, n), bool))[: batch_measure.arity]
+    layers = {} if layer is None else eqx.filter_eval_shape(partial(call_traced, layer, "layer", LAYER), *arguments)
     return sorted([*(f"levels.{name}" for name in levels), *(f"layers.{name}" for name in layers)])
 
 

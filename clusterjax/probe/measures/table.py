@@ -178,8 +178,8 @@ def _add(variables: Any, coordinates: Any, name: str, value: Any, axes: tuple[st
     else:
         array = np.asarray(value)
         # An optional axis is there if no other axis would be missing.
-        there = [axis.lstrip("?") for axis in axes if axis[0] != "?" or array.ndim >= len(axes)]
-        named = tuple(axis for axis in there if axis != "*")[: array.ndim]
+        present = [axis.lstrip("?") for axis in axes if axis[0] != "?" or array.ndim >= len(axes)]
+        named = tuple(axis for axis in present if axis != "*")[: array.ndim]
         own = tuple(f"{name}_axis_{k}" for k in range(array.ndim - len(named)))
         variables[name] = ((*named, *own), array)
 
@@ -214,9 +214,11 @@ def _unpacked(form: Any, arrays: dict[str, np.ndarray]) -> Any:
     (kind, content), *_ = form.items()
     if kind == "class":
         fields = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
-        made = _TABLED[content]
+        constructor = _TABLED[content]
         # A module holds arrays of jax.
-        return made(**(jtu.tree_map(jnp.asarray, fields) if hasattr(made, "__dataclass_fields__") else fields))
+        return constructor(
+            **(jtu.tree_map(jnp.asarray, fields) if hasattr(constructor, "__dataclass_fields__") else fields)
+        )
     if kind == "entries":
         return {key: _unpacked(part, arrays) for key, part in content}
     if kind in ("list", "tuple"):

@@ -379,8 +379,11 @@ def _deviations(sizes: NetworkSizes) -> dict[str, float | None]:
         # The deviations are those of Mesh TensorFlow. Initial queries are smaller by the square root of the head size,
         # instead of the factor 1 / sqrt(k) of the scores in other networks.
         inner = sizes.num_heads * k
-        found = {"query": (d * k) ** -0.5, "key": d**-0.5, "output": inner**-0.5, "into": d**-0.5}
-        return {name: sizes.factor * each for name, each in (found | {"out": sizes.intermediate_size**-0.5}).items()}
+        deviations = {"query": (d * k) ** -0.5, "key": d**-0.5, "output": inner**-0.5, "into": d**-0.5}
+        return {
+            name: sizes.factor * deviation
+            for name, deviation in (deviations | {"out": sizes.intermediate_size**-0.5}).items()
+        }
     writes = spread if spread is None or not sizes.scaled_outputs else spread * (2 * sizes.num_layers) ** -0.5
     return {"query": spread, "key": spread, "output": writes, "into": spread, "out": writes}
 
@@ -555,7 +558,7 @@ class Block(nnx.Module):
         projected = part.query(read), part.key(read), part.value(read)
         k = projected[0].shape[-1] // self.num_heads
         # Several heads may share keys and values.
-        query, attention_keys, value = (each.reshape(*each.shape[:2], -1, k) for each in projected)
+        query, attention_keys, value = (projection.reshape(*projection.shape[:2], -1, k) for projection in projected)
         if part.query_norm is not None:
             query, attention_keys = _normed(part.query_norm, query), _normed(cast(Norm, part.key_norm), attention_keys)
         # The scale multiplies the queries, (n, d), rather than the scores, (n, n).

@@ -48,8 +48,8 @@ class LayerEdit(eqx.Module):
     def __call__(self, x: Float[Array, "batch n *more"]) -> Float[Array, "batch n *more"]:
         """The values `x` of the place, with the new values where the edit acts."""
         n = x.shape[1]
-        there = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
-        mask = there.reshape(1, n, *(1,) * (x.ndim - 2))
+        at_tokens = self.where[np.minimum(np.arange(n), self.where.shape[-1] - 1)]
+        mask = at_tokens.reshape(1, n, *(1,) * (x.ndim - 2))
         if self.units is not None:
             # The axis of heads, neurons or dimensions is the first behind that of tokens.
             mask = mask & self.units.reshape(1, 1, -1, *(1,) * (x.ndim - 3))
@@ -115,7 +115,7 @@ def chosen(value: Any, name: str, count: int | None) -> list[int]:
     if not named:
         raise refusal(name, "name one at least", "it is empty", "pass None for all")
     if count is None:
-        return [check_integer(each, name, least=0, remedy="count from 0") for each in named]
+        return [check_integer(index, name, least=0, remedy="count from 0") for index in named]
     return [
-        check_integer(each, name, least=-count, most=count - 1, remedy=f"there are {count}") % count for each in named
+        check_integer(index, name, least=-count, most=count - 1, remedy=f"there are {count}") % count for index in named
     ]

@@ -357,12 +357,12 @@ def from_config(
     """
     entries = dict(check_instance(config, "config", Mapping, "a dictionary", "pass those of a config.json"))
     check_concrete(check_key(key), "key")
-    made = make_config(entries, "it")
+    family_config = make_config(entries, "it")
     network = Network(
-        sizes_of(made, Path("it")), nnx.Rngs(key), depth=depth, heads=heads, head=head, pooler=pooler,
+        sizes_of(family_config, Path("it")), nnx.Rngs(key), depth=depth, heads=heads, head=head, pooler=pooler,
         dtype=_check_dtype(dtype),
     )  # fmt: skip
-    return Model(network, made, check_text(name, "name"))
+    return Model(network, family_config, check_text(name, "name"))
 
 
 def from_language_model(model: LanguageModel, *, name: str = "a language model") -> Model:

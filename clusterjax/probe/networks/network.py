@@ -544,8 +544,8 @@ def run_layers_measured(
         """The weights of pairs in the original order of tokens, from those in the order with words first."""
         if back is None:
             return weights
-        weights, kept = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
-        return jnp.where(kept, weights, jnp.zeros_like(weights))
+        weights, word_pairs = _arranged(weights, back, *axes), pairs if weights.ndim == 3 else pairs[:, None]
+        return jnp.where(word_pairs, weights, jnp.zeros_like(weights))
 
     edits, layers = network.edits, network.num_layers
 
@@ -598,13 +598,13 @@ def scan_layers(
     if not edited:
         check_unedited(network)
     order, block_of = _blocks(network)
-    given, layers = (order, gains_of(network, n), each), network.num_layers
+    inputs, layers = (order, gains_of(network, n), each), network.num_layers
     # A loop copies the weights of all blocks into a stack: for SmolLM2 and 128 tokens this is a third of the time, and
     # as much memory as the weights. Unrolled, the program of a forward pass compiles in 2 s instead of 1 s.
     unrolled = layers if unroll and order is not None and len(network.blocks()) >= layers else 1
     # For a single block `order` is None, and `length` gives the number of its applications.
     return lax.scan(
-        lambda carry, given: step(block_of(given[0]), carry, given[1:]), carry, given, length=layers,
+        lambda carry, inputs: step(block_of(inputs[0]), carry, inputs[1:]), carry, inputs, length=layers,
         unroll=network.unroll or unrolled, reverse=reverse,
     )  # fmt: skip
 

@@ -27,18 +27,18 @@ def frequencies(rotary: Rotary, size: int) -> np.ndarray:
         return angles / rotary.factor
     if rotary.scaling == "llama3":
         # The number of turns of each pair over the texts of the first training; the share is linear between the bounds.
-        kept = (length * angles / (2 * np.pi) - rotary.low) / (rotary.high - rotary.low)
+        share = (length * angles / (2 * np.pi) - rotary.low) / (rotary.high - rotary.low)
     elif rotary.scaling == "yarn":
         # The pair, a real number, that makes so many turns: f = theta^(-2 a / size) = 2 pi turns / length.
         pair = lambda turns: size * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
         first, last = pair(rotary.high), pair(rotary.low)
         first, last = (math.floor(first), math.ceil(last)) if rotary.truncate else (first, last)
         first, last = max(first, 0), min(last, size - 1)
-        kept = 1 - (np.arange(size // 2) - first) / ((last - first) or 0.001)
+        share = 1 - (np.arange(size // 2) - first) / ((last - first) or 0.001)
     else:
         return angles
-    kept = np.clip(kept, 0.0, 1.0)
-    return (1 - kept) * angles / rotary.factor + kept * angles
+    share = np.clip(share, 0.0, 1.0)
+    return (1 - share) * angles / rotary.factor + share * angles
 
 
 def rotation(

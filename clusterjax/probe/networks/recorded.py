@@ -154,7 +154,7 @@ def _measured(
     if layer is None or attention is None:
         return levels, None
     words = mask[:, :, None] & mask[:, None, :]
-    of_layer = lambda given: layer(*(*given[:2], mask, words & given[2][None])[:arity])
+    of_layer = lambda inputs: layer(*(*inputs[:2], mask, words & inputs[2][None])[:arity])
     return levels, lax.map(of_layer, (by_level[:-1], jnp.moveaxis(attention, 1, 0), rules))
 
 
@@ -236,11 +236,11 @@ def from_arrays(
             raise refusal("hidden", "be a file of hidden, attention, mask and token_ids", problem, "name them so")
         if attention is not None or mask is not None or token_ids is not None:
             raise refusal("attention", "be None beside a file, which has all arrays", "it is given", "leave it out")
-        found: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
-        hidden, attention, mask, token_ids = found
-    given = {"hidden": hidden, "attention": attention, "mask": mask, "token_ids": token_ids}
-    given |= {"weights": weights, "causal": causal, "window": window, "name": name}
-    for part, value in given.items():
+        parts: Any = [arrays.get(part) for part in ("hidden", "attention", "mask", "token_ids")]
+        hidden, attention, mask, token_ids = parts
+    arguments = {"hidden": hidden, "attention": attention, "mask": mask, "token_ids": token_ids}
+    arguments |= {"weights": weights, "causal": causal, "window": window, "name": name}
+    for part, value in arguments.items():
         check_concrete(value, part)
     states = _floats(hidden, "hidden", ("texts", "levels", "n", "d"))
     texts, levels, n, _ = states.shape
@@ -259,9 +259,9 @@ def from_arrays(
         raise refusal("mask", "leave each text a word", f"text {empty} has none", "leave it out")
     order, _ = words_first(words)
     if order is not None:
-        each = lambda x, *axes: np.stack([np.asarray(arranged(x[k], order[k], *axes)) for k in range(texts)])
-        states, words = each(states, 1), np.take_along_axis(words, order, axis=1)
-        maps = None if maps is None else each(maps, 2, 3)
+        reordered = lambda x, *axes: np.stack([np.asarray(arranged(x[k], order[k], *axes)) for k in range(texts)])
+        states, words = reordered(states, 1), np.take_along_axis(words, order, axis=1)
+        maps = None if maps is None else reordered(maps, 2, 3)
         ids = None if ids is None else np.take_along_axis(ids, order, axis=1)
     pairs = words[:, :, None] & words[:, None, :]
     states = np.where(words[:, None, :, None], states, 0)
@@ -304,19 +304,19 @@ def _matrices(weights: Any, layers: int, d: int, attention: np.ndarray | None) -
     remedy = "pass those of one network, as head_matrices returns them"
     kind = (Mapping, HeadMatrices)
     check_instance(weights, "weights", kind, "arrays by name, or what head_matrices returns", remedy)
-    given = dict(weights._asdict() if isinstance(weights, HeadMatrices) else weights)
-    wrong = [name for name in given if name not in HeadMatrices._fields]
-    wrong += [name for name in HeadMatrices._fields[:4] if name not in given]
+    entries = dict(weights._asdict() if isinstance(weights, HeadMatrices) else weights)
+    wrong = [name for name in entries if name not in HeadMatrices._fields]
+    wrong += [name for name in HeadMatrices._fields[:4] if name not in entries]
     if wrong:
         raise refusal("weights", f"have {', '.join(HeadMatrices._fields[:4])}", f"{wrong[0]!r} is amiss", remedy)
 
     def array(name: str, *shape: int | str) -> np.ndarray:
-        found = _floats(given[name], f"weights[{name!r}]", shape, finite=True)
-        return found.astype(np.float64)
+        entry = _floats(entries[name], f"weights[{name!r}]", shape, finite=True)
+        return entry.astype(np.float64)
 
     order = np.arange(layers)
-    if given.get("order") is not None:
-        order = check_host_array(given["order"], "weights['order']", shape=(layers,), integers=True, least=0)
+    if entries.get("order") is not None:
+        order = check_host_array(entries["order"], "weights['order']", shape=(layers,), integers=True, least=0)
     query = array("query", int(order.max()) + 1, "heads" if attention is None else attention.shape[2], d, "k")
     blocks, heads, _, k = query.shape
     key, value = array("key", blocks, "shared heads", d, k), array("value", blocks, "shared heads", d, "v")
@@ -327,10 +327,10 @@ def _matrices(weights: Any, layers: int, d: int, attention: np.ndarray | None) -
     copied = lambda part: np.repeat(part, heads // part.shape[1], axis=1)
     output = array("output", blocks, heads, value.shape[3], d)
     scale = 1 / np.sqrt(k)
-    if given.get("scale") is not None:
-        scale = check_number(given["scale"], "weights['scale']", above=0)
+    if entries.get("scale") is not None:
+        scale = check_number(entries["scale"], "weights['scale']", above=0)
     norm, last = (
-        None if given.get(name) is None else array(name, *shape)
+        None if entries.get(name) is None else array(name, *shape)
         for name, shape in (("norm", (blocks, d)), ("last_norm", (d,)))
     )
     return HeadMatrices(query, copied(key), copied(value), output, float(scale), norm, last, order)

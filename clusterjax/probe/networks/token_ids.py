@@ -16,14 +16,14 @@ def in_parts(token_ids: Any, mask: Any, token_types: Any) -> tuple[Any, Any, Any
     """Ids, mask and token types, also if `token_ids` is a result of `encode` or of a tokenizer of transformers."""
     if isinstance(token_ids, Mapping) and "input_ids" in token_ids:
         # A BatchEncoding of transformers.
-        held = tuple(token_ids.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
+        parts = tuple(token_ids.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
     elif isinstance(token_ids, tuple) and getattr(token_ids, "_fields", None) == ("token_ids", "mask"):
-        held = (*token_ids, None)
+        parts = (*token_ids, None)
     else:
         return token_ids, mask, token_types
     if mask is not None:
         raise refusal("mask", "be None where token_ids hold one", "both are given", "pass one of them")
-    return held[0], held[1], held[2] if token_types is None else token_types
+    return parts[0], parts[1], parts[2] if token_types is None else token_types
 
 
 def check_ids(value: Any, name: str, size: int | None = None, what: str = "the words of the vocabulary") -> Any:

@@ -351,14 +351,14 @@ def _train_in(asked: Request) -> dict[str, Any]:
         return Stage(until, loss, Evaluate(held, loss, hidden), line)
 
     network = Pretraining(
-        Held.of(_network(recipe, seed)), _optimiser(recipe), [stage(*each) for each in recipe.schedule], held,
+        Held.of(_network(recipe, seed)), _optimiser(recipe), [stage(*entry) for entry in recipe.schedule], held,
         {"unigram loss": base}, _doublings(recipe, asked.snapshots),
         snapshot=lambda path, model: _write_weights(path.with_name(f"{path.name}.safetensors"), model),
         finish=lambda model, history, report: _write(
             folder, recipe, model, tokenizer_files(folder, corpus.tokenizer, recipe.length), history, report
         ),
     )  # fmt: skip
-    record = asdict(recipe) | {"stages": [list(each) for each in recipe.schedule]}
+    record = asdict(recipe) | {"stages": [list(entry) for entry in recipe.schedule]}
     report = pretrain(asked, corpus, network, recipe, record)
     log(f"held-out loss {report['held-out loss']:.3f} nats, by frequency alone {base:.3f}; in {folder}")
     return report

@@ -77,11 +77,11 @@ class _BlockView(AbstractBlockView):
         parts, output = self.block.project(read[None]), self._shaped(self.block.head_outputs().kernel)
         # (n, h, k): a value that heads share is copied for each of them.
         values = jnp.repeat(parts.value[0], output.shape[0] // parts.value.shape[2], axis=1)
-        given = jnp.einsum("nhk,hkd->hnd", values, output, precision="highest")
+        by_token = jnp.einsum("nhk,hkd->hnd", values, output, precision="highest")
         if parts.distances is None or parts.distances.values is None:
-            return Passed(given, None, None)
+            return Passed(by_token, None, None)
         by_distance = jnp.einsum("rk,hkd->hrd", parts.distances.values, output, precision="highest")
-        return Passed(given, by_distance, parts.distances.rows)
+        return Passed(by_token, by_distance, parts.distances.rows)
 
     def _shaped(self, kernel: Float[Array, "h k d"]) -> Float[Array, "h k d"]:
         """The map of each head, with the part of the norm of the update that does not depend on the token."""

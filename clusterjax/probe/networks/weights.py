@@ -195,9 +195,9 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, St
     try:
         with open_regular(file) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
             # A memory map, so that the unwanted decoder of a T5 is never read from the disk.
-            found = find_arrays(data, wanted)
+            arrays = find_arrays(data, wanted)
             # Only files of this package have a checksum, and they are small.
-            if MARK in found.metadata and not is_whole(data[:], found.metadata):
+            if MARK in arrays.metadata and not is_whole(data[:], arrays.metadata):
                 raise ValueError("its checksum is another")
     except NotRead as error:
         raise ValueError(
@@ -208,7 +208,7 @@ def _read_safetensors(file: Path, wanted: Callable[[str], bool]) -> dict[str, St
         raise ValueError(
             f"weights must be a whole safetensors file, but {str(file)!r} is not ({error}); fetch it again."
         ) from error
-    return {name: _mapped(file, place) for name, place in found.places.items()} | dict.fromkeys(found.left_out)
+    return {name: _mapped(file, place) for name, place in arrays.places.items()} | dict.fromkeys(arrays.left_out)
 
 
 def _mapped(file: Path, place: Place) -> Stored:
@@ -333,10 +333,10 @@ def _slots(flat: Any, sizes: NetworkSizes, flax: bool) -> dict[str, _Slot]:
         members.setdefault(name, []).append((_rank(family, words, sizes), last, path, value.shape))
     slots = {}
     for name, group in members.items():
-        ranks, lasts, paths, shapes = zip(*sorted(group, key=lambda each: each[0]), strict=True)
+        ranks, lasts, paths, shapes = zip(*sorted(group, key=lambda entry: entry[0]), strict=True)
         in_out = flax or (family is not None and family.in_out and str(paths[0][0]) == "layers")
         turned = lasts[0] == "kernel" and len(shapes[0]) == 2 and not in_out
-        by_head = family is not None and any(name.rpartition(".")[0].endswith(each) for each in family.by_head)
+        by_head = family is not None and any(name.rpartition(".")[0].endswith(entry) for entry in family.by_head)
         slots[name] = _Slot(list(paths), list(shapes), turned, sizes.num_heads if by_head else 1)
     return slots
 

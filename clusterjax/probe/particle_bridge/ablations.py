@@ -88,14 +88,14 @@ def without(
     # The last entry holds for all further positions.
     silent = np.ones((network.num_layers, 1 if tokens is None else max(tokens) + 2))
     silent[np.ix_(layers, [0] if tokens is None else tokens)] = 0
-    what = part
+    field = part
     for name, units, count in (("heads", heads, network.num_heads), ("neurons", neurons, num_neurons)):
         if units is not None:
             of_units = np.ones((network.num_layers, count, silent.shape[1]))
             of_units[:, units] = silent[:, None]
-            what, silent = name, of_units
+            field, silent = name, of_units
     gains = Gains() if network.gains is None else network.gains
-    network.gains = nnx.data(gains._replace(**{what: _joined(getattr(gains, what), silent, dtype_of(model))}))
+    network.gains = nnx.data(gains._replace(**{field: _joined(getattr(gains, field), silent, dtype_of(model))}))
     named = {"layer": layer, "head": head, "neuron": neuron, "token": token}
     where = "".join(f", {name} {_told(value)}" for name, value in named.items() if value is not None)
     return replace_network(model, network, f"{model.name} without {part.replace('_', '-')}{where}")
@@ -147,7 +147,7 @@ def _joined(known: Any, more: np.ndarray, dtype: Any) -> Any:
 
 def _told(value: Any) -> str:
     return (
-        ", ".join(str(each) for each in value) if isinstance(value, list | tuple | range | np.ndarray) else str(value)
+        ", ".join(str(entry) for entry in value) if isinstance(value, list | tuple | range | np.ndarray) else str(value)
     )
 
 

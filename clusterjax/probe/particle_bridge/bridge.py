@@ -90,19 +90,19 @@ def fit_scales(
     curvature, damping, losses, converged = np.zeros((2, 2)), 0.0, [], False
     # The store holds the losses and derivatives of all steps, and the curves of the first step and of each step that
     # was the best so far. An interrupted fit replays its decisions from these without running the particles.
-    done = Tally()
+    tally = Tally()
     if store is not None and store.exists():
         # Curves that overflow are stored too: the fit rejects the step again on replay.
-        done.restore(store, asked or {}, most=2**31, finite=False)
-        _check_steps(done, store)
-        log(f"resuming the fit after step {done.texts - 1}")
-    known = done.texts
-    start = best = done.arrays.get("start", np.empty(0))
+        tally.restore(store, asked or {}, most=2**31, finite=False)
+        _check_steps(tally, store)
+        log(f"resuming the fit after step {tally.texts - 1}")
+    known = tally.texts
+    start = best = tally.arrays.get("start", np.empty(0))
     for step in range(steps + 1):
         # A stored step: the decisions below are repeated from the recorded numbers, without running the particles.
         if step < known:
-            value, curves = float(done.arrays["values"][step]), None
-            trial_gradient, trial_curvature = done.arrays["slopes"][step], done.arrays["curvatures"][step]
+            value, curves = float(tally.arrays["values"][step]), None
+            trial_gradient, trial_curvature = tally.arrays["slopes"][step], tally.arrays["curvatures"][step]
         else:
             curves, derivatives = particles.curves(trial)
             residuals = curves - target
@@ -120,7 +120,7 @@ def fit_scales(
         better = not overflows and (step == 0 or value < min(losses))
         if better:
             log_scales, gradient, curvature = trial, trial_gradient, trial_curvature
-            best = done.arrays[f"curves {step}"] if curves is None else curves
+            best = tally.arrays[f"curves {step}"] if curves is None else curves
             # At the start damping = |g| / first bounds the step: |(H + damping I)^-1 g| <= first, since H is positive
             # semidefinite.
             damping = damping / 10 if step else float(np.linalg.norm(gradient)) / first
@@ -129,12 +129,12 @@ def fit_scales(
         losses.append(np.inf if overflows else value)
         # `curves` is None for a step read from the store.
         if store is not None and curves is not None:
-            done.append("values", np.array([value]))
-            done.append("slopes", trial_gradient[None])
-            done.append("curvatures", trial_curvature[None])
-            done.arrays |= {"start": start} | ({f"curves {step}": curves} if better else {})
-            done.texts = step + 1
-            done.save(store, asked or {})
+            tally.append("values", np.array([value]))
+            tally.append("slopes", trial_gradient[None])
+            tally.append("curvatures", trial_curvature[None])
+            tally.arrays |= {"start": start} | ({f"curves {step}": curves} if better else {})
+            tally.texts = step + 1
+            tally.save(store, asked or {})
         time, beta = np.exp(trial)
         log(f"step {step} of at most {steps}: loss {value:.4g}, time {time:.4g}, beta {beta:.4g}")
         # The Gauss-Newton step without damping estimates the distance to the minimum if the curves are linear. Where

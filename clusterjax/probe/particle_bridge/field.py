@@ -123,9 +123,9 @@ def check_linear(model: Model) -> None:
         "norms of updates": sizes.norm_place in ("update", "both"), "factors of updates": sizes.update_scale,
         "rotations that differ between layers": len(set(sizes.rotary_kinds or (0,))) > 1,
     }  # fmt: skip
-    there = [name for name, is_there in problems.items() if is_there]
-    if there:
-        problem = f"{model.name!r} has {there[0]}"
+    present = [name for name, is_there in problems.items() if is_there]
+    if present:
+        problem = f"{model.name!r} has {present[0]}"
         raise refusal("model", "have heads that a particle model has", problem, "measure the network itself")
 
 

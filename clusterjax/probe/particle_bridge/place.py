@@ -130,7 +130,7 @@ def place(
     check_concrete(units, "units")
     order = norms_of(model)[2]
     data = encoded(model, texts, length)
-    of = None if units is None else units_of(units, len(data.mask))
+    unit_of_text = None if units is None else units_of(units, len(data.mask))
     maps = particle_maps(model, np.ones(int(order.max()) + 1))
     spectra, d = spectra_of(maps), maps.query.shape[2]
     # The sum over heads of value @ output is one product of their factors side by side.
@@ -144,7 +144,7 @@ def place(
     r = np.sqrt(squares[:, :-1])
     # The maps above are those of tokens of norm 1; `particle_maps` has r^2 in B or 1/r in V.
     reading, writing = (r**2, np.ones_like(r)) if maps.norm is None else (np.ones_like(r), 1 / r)
-    mean = lambda values: average_of(values, of)
+    mean = lambda values: average_of(values, unit_of_text)
     betas, values, sums = reading[..., None] * beta, writing[..., None] * leading, writing * of_layer
     return Place(
         mean(betas), mean(np.real(values)), mean(np.imag(values)), mean(np.mean(betas, axis=2)), mean(np.real(sums)),
@@ -185,17 +185,19 @@ def place_checkpoints(
         cases of `load` and `place`.
     """
     kinds = (str, os.PathLike, Model, Recorded)
-    given = check_sequence(checkpoints, "checkpoints", kinds, "folders of checkpoints, or models")
-    found: list[Place] = []
-    for one in given:
-        model = one if isinstance(one, Model | Recorded) else _read(one)
-        found.append(place(model, texts, units=units, length=length, batch_size=batch_size, say=say))
-        shapes = [(each.beta.texts, *each.beta.mean.shape) for each in (found[0], found[-1])]
+    checked = check_sequence(checkpoints, "checkpoints", kinds, "folders of checkpoints, or models")
+    places: list[Place] = []
+    for checkpoint in checked:
+        model = checkpoint if isinstance(checkpoint, Model | Recorded) else _read(checkpoint)
+        places.append(place(model, texts, units=units, length=length, batch_size=batch_size, say=say))
+        shapes = [(entry.beta.texts, *entry.beta.mean.shape) for entry in (places[0], places[-1])]
         if shapes[0] != shapes[1]:
             problem = f"{model.name!r} has {shapes[1]} and the first {shapes[0]} (texts, layers, heads)"
             raise refusal("checkpoints", "be of one network and the same texts", problem, "pass those of one training")
-    names = [one.name if isinstance(one, Model | Recorded) else Path(one).name for one in given]
-    stacked: Any = [_stacked(list(parts)) for parts in list(zip(*found, strict=True))[:-1]]
+    names = [
+        checkpoint.name if isinstance(checkpoint, Model | Recorded) else Path(checkpoint).name for checkpoint in checked
+    ]
+    stacked: Any = [_stacked(list(parts)) for parts in list(zip(*places, strict=True))[:-1]]
     return Place(*stacked, checkpoint=np.array(names))
 
 
@@ -210,5 +212,5 @@ def _read(folder: str | os.PathLike[str]) -> Model:
 def _stacked(averages: list[Average]) -> Average:
     """The averages along a first axis, which follows the axis of texts in the values."""
     mean, spread, _, values = zip(*averages, strict=True)
-    each: Any = values
-    return Average(np.stack(mean), np.stack(spread), averages[0].texts, np.stack(each, axis=1))
+    all_values: Any = values
+    return Average(np.stack(mean), np.stack(spread), averages[0].texts, np.stack(all_values, axis=1))

@@ -71,21 +71,21 @@ def sizes_of(config: Any, file: Path) -> NetworkSizes:
     """The checked sizes of a network from its configuration; `file` names the configuration in messages."""
     family, place = FAMILIES[config.model_type], repr(str(file))
     refuse(config, place, family.refused)
-    given = {"family": config.model_type} | family.fixed
+    sizes = {"family": config.model_type} | family.fixed
     for field, entry in family.entries.items():
         if field in NetworkSizes._fields:
-            value = given[field] = getattr(config, entry)
+            value = sizes[field] = getattr(config, entry)
             if value is None and field not in _NULLABLE:
                 raise unfit(f"have a positive {entry}", place, "it is None", "mend it")
             # The fields that `read` computes may need this one.
             problem = None if value is None else next(field_misfits({field: value}, family.entries), None)
             if problem is not None:
                 raise _error(problem, place)
-    given |= family.read(config, place)
+    sizes |= family.read(config, place)
     names = family.entries | {"low": "low_freq_factor", "high": "high_freq_factor"}
-    for problem in misfits(NetworkSizes._field_defaults | given, names):
+    for problem in misfits(NetworkSizes._field_defaults | sizes, names):
         raise _error(problem, place)
-    return NetworkSizes(**given)
+    return NetworkSizes(**sizes)
 
 
 # Entries that may be missing: GPT-2 computes its width, and not every file has the spread of the first weights.
@@ -93,5 +93,5 @@ _NULLABLE = ("intermediate_size", "spread")
 
 
 def _error(problem: Misfit, place: str) -> ValueError:
-    told = repr(problem.value) if len(repr(problem.value)) <= 40 else shown(problem.value)
-    return unfit(f"have {problem.have}", place, f"it is {told}", "mend it")
+    description = repr(problem.value) if len(repr(problem.value)) <= 40 else shown(problem.value)
+    return unfit(f"have {problem.have}", place, f"it is {description}", "mend it")

@@ -79,9 +79,9 @@ def refuse(config: Any, place: str, refused: dict[str, tuple[Any, ...]]) -> None
     """Raise a ValueError if an entry has a value that this library does not represent."""
     for entry, known in refused.items():
         value = getattr(config, entry, known[0])
-        if not any(value is each or (value == each and type(value) is type(each)) for each in known):
-            told = str(value).lower() if isinstance(value, bool) else repr(value)
-            raise unfit("be of a network that is represented here", place, f"{entry} is {told}")
+        if not any(value is allowed or (value == allowed and type(value) is type(allowed)) for allowed in known):
+            description = str(value).lower() if isinstance(value, bool) else repr(value)
+            raise unfit("be of a network that is represented here", place, f"{entry} is {description}")
 
 
 def tied(config: Any) -> bool:
@@ -130,26 +130,26 @@ def rotary(config: Any, place: str, kinds: tuple[str, ...] = ()) -> dict[str, An
         rule = "have rope_parameters for all layers and not for kinds of layers"
         raise unfit(rule, place, f"it has {next(name for name in nested if name not in kinds)}")
     parts = [rope[kind] for kind in kinds] if nested else [rope] * max(len(kinds), 1)
-    found: dict[str, Any] = {"rotary": tuple(_rotary(part, config, place) for part in parts)}
-    first = found["rotary"][0]
+    fields: dict[str, Any] = {"rotary": tuple(_rotary(part, config, place) for part in parts)}
+    first = fields["rotary"][0]
     if first.scaling == "dynamic" and isinstance(first.factor, int | float) and first.factor >= 1:
         # The base grows with the text, up to this factor.
-        found["max_positions"] = int(first.factor * first.original_positions)
+        fields["max_positions"] = int(first.factor * first.original_positions)
     share = parts[0].get("partial_rotary_factor")
     if share in (None, 1):
-        return found
+        return fields
     size = head_size(config, place)
-    return found | {"rotary_size": int(size * share) if isinstance(size, int) else size}
+    return fields | {"rotary_size": int(size * share) if isinstance(size, int) else size}
 
 
 def _rotary(rope: dict[str, Any], config: Any, place: str) -> Rotary:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in CHOICES["scaling"]:
         raise unfit(f"have a rope_type among {', '.join(CHOICES['scaling'])}", place, f"it is {kind!r}")
-    given = _given(rope, kind, config, place)
-    for problem in field_misfits(given, _ROTARY, Rotary):
+    fields = _given(rope, kind, config, place)
+    for problem in field_misfits(fields, _ROTARY, Rotary):
         raise unfit(f"have {problem.have}", place, f"it is {problem.value!r}", "mend it")
-    return Rotary(**given)
+    return Rotary(**fields)
 
 
 # The names of the fields of `Rotary` in configurations.
@@ -159,19 +159,19 @@ _ROTARY = {"theta": "rope_theta", "low": "low_freq_factor", "high": "high_freq_f
 
 def _given(rope: dict[str, Any], kind: str, config: Any, place: str) -> dict[str, Any]:
     """The fields of `Rotary` that a configuration gives."""
-    given: dict[str, Any] = {"theta": rope.get("rope_theta", 10000.0), "scaling": kind}
+    fields: dict[str, Any] = {"theta": rope.get("rope_theta", 10000.0), "scaling": kind}
     if kind == "default":
-        return given
-    given["factor"], trained = rope.get("factor"), config.max_position_embeddings
+        return fields
+    fields["factor"], trained = rope.get("factor"), config.max_position_embeddings
     if kind == "llama3":
-        given |= {field: rope.get(_ROTARY[field]) for field in ("low", "high", "original_positions")}
+        fields |= {field: rope.get(_ROTARY[field]) for field in ("low", "high", "original_positions")}
     elif kind == "dynamic":
-        given["original_positions"] = trained
+        fields["original_positions"] = trained
     elif kind == "yarn":
-        given["original_positions"] = rope.get("original_max_position_embeddings") or trained
-        given |= {"low": rope.get("beta_slow") or 1.0, "high": rope.get("beta_fast") or 32.0}
-        given |= {"truncate": rope.get("truncate", True), "amplitude": _amplitude(rope, given, place)}
-    return given
+        fields["original_positions"] = rope.get("original_max_position_embeddings") or trained
+        fields |= {"low": rope.get("beta_slow") or 1.0, "high": rope.get("beta_fast") or 32.0}
+        fields |= {"truncate": rope.get("truncate", True), "amplitude": _amplitude(rope, fields, place)}
+    return fields
 
 
 def _amplitude(rope: dict[str, Any], given: dict[str, Any], place: str) -> Any:
@@ -181,9 +181,9 @@ def _amplitude(rope: dict[str, Any], given: dict[str, Any], place: str) -> Any:
         return amplitude
     if isinstance(factor, bool) or not isinstance(factor, int | float):
         raise unfit("have a positive factor", place, f"it is {factor!r}", "mend it")
-    of = lambda scale: 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+    amplitude_of = lambda scale: 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
     scale, of_all = rope.get("mscale"), rope.get("mscale_all_dim")
-    return of(scale) / of(of_all) if scale and of_all else of(1)
+    return amplitude_of(scale) / amplitude_of(of_all) if scale and of_all else amplitude_of(1)
 
 
 # The maps that many families store in one tensor, side by side in this order.

@@ -59,9 +59,9 @@ def _read_olmo2(config: Any, place: str) -> dict[str, Any]:
 def _read_smollm3(config: Any, place: str) -> dict[str, Any]:
     window = config.sliding_window if config.use_sliding_window else None
     rotated = config.no_rope_layers  # 1 for the layers that have rotations, despite its name
-    if any(each not in (0, 1) for each in rotated):
+    if any(flag not in (0, 1) for flag in rotated):
         raise unfit("have no_rope_layers of 0 and 1", place, f"they are {rotated}", "mend it")
-    kinds = tuple(0 if each else -1 for each in rotated)
+    kinds = tuple(0 if flag else -1 for flag in rotated)
     return _read_llama(config, place) | _windows(config, place, window) | {"rotary_kinds": kinds}
 
 
@@ -78,13 +78,13 @@ def _read_gemma(config: Any, place: str) -> dict[str, Any]:
 
 
 def _plain_gemma(config: Any, place: str) -> dict[str, Any]:
-    found = _windows(config, place, config.sliding_window)
-    found |= {"head_size": head_size(config, place), "tied": bool(config.tie_word_embeddings)}
+    fields = _windows(config, place, config.sliding_window)
+    fields |= {"head_size": head_size(config, place), "tied": bool(config.tie_word_embeddings)}
     if config.model_type == "gemma2":
-        return found | rotary(config, place)
-    slides = found["sliding"] or (False,) * config.num_hidden_layers
-    kinds = tuple(int(each) for each in slides)
-    return found | rotary(config, place, ("full_attention", "sliding_attention")) | {"rotary_kinds": kinds}
+        return fields | rotary(config, place)
+    slides = fields["sliding"] or (False,) * config.num_hidden_layers
+    kinds = tuple(int(flag) for flag in slides)
+    return fields | rotary(config, place, ("full_attention", "sliding_attention")) | {"rotary_kinds": kinds}
 
 
 _MAPS = {

@@ -88,10 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse a seed or a folder that no command can use, before anything is read."""
-    given = vars(arguments)
-    if not 0 <= given.get("seed", 0) < 2**32:
-        raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {given['seed']}; choose another.")
-    out = Path(given.get("out", "."))
+    options = vars(arguments)
+    if not 0 <= options.get("seed", 0) < 2**32:
+        raise ValueError(f"seed must lie between 0 and 2**32 - 1, but it is {options['seed']}; choose another.")
+    out = Path(options.get("out", "."))
     # Folders would be created in the nearest existing folder above.
     existing = next(place for place in (out, *out.parents, Path(".")) if os.path.lexists(place))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
@@ -631,9 +631,9 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
 
     example: clusterjax train sentiment reviews.csv --text-column body --label-column stars --threshold 3 --out model
     """
-    given = {name: value for name in _TABLE if (value := getattr(arguments, name)) is not None}
-    if arguments.source is None and given:
-        option = f"--{next(iter(given)).replace('_', '-')}"
+    table_options = {name: value for name in _TABLE if (value := getattr(arguments, name)) is not None}
+    if arguments.source is None and table_options:
+        option = f"--{next(iter(table_options)).replace('_', '-')}"
         raise ValueError(f"{option} must be given with FILE, but there is none; name the table before the options.")
     if arguments.source is not None and arguments.imdb is not None:
         raise ValueError(f"--imdb must be left out beside FILE, but it is {arguments.imdb!r}; keep one of them.")
@@ -642,7 +642,7 @@ def _train_sentiment(arguments: argparse.Namespace) -> int:
     # The default recipe depends on the dimension.
     recipe = Recipe.of_dim(**{"dim": SENTIMENT["dim"][1]} | _given(arguments, SENTIMENT, "negation"))
     options = {name: getattr(arguments, name) for name in ("seed", "split", "patience", "resume")}
-    reviews = None if arguments.source is None else load_reviews(arguments.source, **given, say=log_line)
+    reviews = None if arguments.source is None else load_reviews(arguments.source, **table_options, say=log_line)
     if arguments.unlabelled is not None:
         try:
             options["unlabelled"] = load_texts(arguments.unlabelled, text_column=arguments.text_column)

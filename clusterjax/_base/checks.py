@@ -165,15 +165,15 @@ _T = TypeVar("_T")
 def check_instance(value: Any, name: str, kind: type[_T] | tuple[type, ...], rule: str, remedy: str) -> _T:
     """`value`, if it is an instance of `kind`, which `rule` describes in words, such as "a mask of clusterjax"."""
     if not isinstance(value, kind):
-        what = f"it is {shown(value)}"
+        problem = f"it is {shown(value)}"
         # The class in place of an instance is a frequent mistake.
         if isinstance(value, type) and issubclass(value, kind):
-            what, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
+            problem, remedy = f"it is the class {value.__name__} itself", f"pass an instance, {value.__name__}(...)"
         # A string, which other libraries accept, is another frequent mistake.
         elif isinstance(value, str):
             meant = named_by(value, kind)
             remedy = remedy if meant is None else f"pass {meant}"
-        raise refusal(name, f"be {rule}", what, remedy)
+        raise refusal(name, f"be {rule}", problem, remedy)
     return value  # pyright: ignore[reportReturnType]
 
 
@@ -348,7 +348,7 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
 
     - `rule`: The description of its entries, in the plural, such as "strings".
     """
-    what = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
+    requirement = f"be a sequence of {rule}" + (f", at least {least}" if least else "")
     try:
         # Strings and dictionaries are iterable, but are mistakes as lists of texts; traced arrays have no entries. An
         # object without a length, such as a generator, may be infinite.
@@ -358,12 +358,12 @@ def check_sequence(value: Any, name: str, kind: type[_T] | tuple[type, ...], rul
     except TypeError:  # the object cannot be iterated over
         entries = None
     if entries is None:
-        raise refusal(name, what, f"it is {shown(value)}", f"pass a list of {rule}")
+        raise refusal(name, requirement, f"it is {shown(value)}", f"pass a list of {rule}")
     for index, entry in enumerate(entries):
         if not isinstance(entry, kind) or isinstance(entry, bool) and kind is int:
-            raise refusal(name, what, f"entry {index} is {shown(entry)}", f"pass a list of {rule}")
+            raise refusal(name, requirement, f"entry {index} is {shown(entry)}", f"pass a list of {rule}")
     if len(entries) < least:
-        raise refusal(name, what, f"it holds {len(entries)}", "pass more of them")
+        raise refusal(name, requirement, f"it holds {len(entries)}", "pass more of them")
     return entries
 
 
@@ -510,16 +510,16 @@ def check_fits(array: Any, name: str, dtype: Any = None, *, integers: bool = Fal
     narrower = target.itemsize < array.dtype.itemsize
     if not (narrower and jnp.issubdtype(array.dtype, jnp.integer if integers else jnp.floating) and is_concrete(array)):
         return
-    held = np.asarray(array)
+    values = np.asarray(array)
     with np.errstate(over="ignore"):
-        rounded = held.astype(target)
-    wrong = np.asarray(held != rounded if integers else np.isfinite(held) & ~np.isfinite(rounded))
+        rounded = values.astype(target)
+    wrong = np.asarray(values != rounded if integers else np.isfinite(values) & ~np.isfinite(rounded))
     if wrong.any():
         largest = np.iinfo(target).max if integers else f"{float(jnp.finfo(target).max):.2g}"
         remedy = "pass tokens of float64, or smaller numbers"
         if dtype is None:
             remedy = 'call jax.config.update("jax_enable_x64", True) first, or pass smaller numbers'
-        raise refusal(name, f"fit in {target}, which ends at {largest}", _first(held, wrong), remedy)
+        raise refusal(name, f"fit in {target}, which ends at {largest}", _first(values, wrong), remedy)
 
 
 def _fits(axes: tuple[int, ...], shape: Sequence[int | str | None]) -> bool:

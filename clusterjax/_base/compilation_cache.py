@@ -84,8 +84,8 @@ def _user_folder() -> Path:
         caches = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     else:
         # A relative path in this variable is invalid, by the specification of the XDG base directories.
-        given = Path(os.environ.get("XDG_CACHE_HOME") or "")
-        caches = given if given.is_absolute() else Path.home() / ".cache"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "")
+        caches = folder if folder.is_absolute() else Path.home() / ".cache"
     return caches / "clusterjax" / "xla"
 
 
@@ -94,6 +94,6 @@ def _processor() -> str:
     names = {platform.machine(), platform.processor()}
     cpu = Path("/proc/cpuinfo")
     if cpu.exists():
-        kept = ("flags", "Features", "model name")
-        names |= {line for line in cpu.read_text("utf-8").splitlines() if line.startswith(kept)}
+        prefixes = ("flags", "Features", "model name")
+        names |= {line for line in cpu.read_text("utf-8").splitlines() if line.startswith(prefixes)}
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]

@@ -23,11 +23,11 @@ def words_first(present: Bool[Array | np.ndarray, "*batch n"] | None) -> tuple[A
     if present is None:
         return None, None
     if is_concrete(present):
-        there = np.asarray(present)
+        is_word = np.asarray(present)
         # Rows need moving only if a word follows padding.
-        if not np.any(there[..., 1:] & ~there[..., :-1]):
+        if not np.any(is_word[..., 1:] & ~is_word[..., :-1]):
             return None, None
-        order = np.argsort(~there, axis=-1, kind="stable")
+        order = np.argsort(~is_word, axis=-1, kind="stable")
         return order, np.argsort(order, axis=-1)
     order = jnp.argsort(~present, axis=-1, stable=True)
     return order, jnp.argsort(order, axis=-1)

@@ -82,10 +82,10 @@ def spread(values: Any) -> str:
     finite = values[np.isfinite(values)]
     if not finite.size:
         return f"no finite number of {values.size}"
-    what = f"{_number(finite.mean())} on average"
-    what += "" if np.iscomplexobj(finite) else f", from {_number(finite.min())} to {_number(finite.max())}"
+    description = f"{_number(finite.mean())} on average"
+    description += "" if np.iscomplexobj(finite) else f", from {_number(finite.min())} to {_number(finite.max())}"
     lost = values.size - finite.size
-    return what + (f", {lost} of {values.size} not finite" if lost else "")
+    return description + (f", {lost} of {values.size} not finite" if lost else "")
 
 
 def _rows(name: str, value: Any) -> list[tuple[str, str]]:
@@ -217,8 +217,8 @@ def describe(value: Any, arrays: list[Array], most: int | None = MOST_NUMBERS) -
         return {"function": f"{getattr(value, '__module__', None) or '?'}.{name}"}
     if isinstance(value, functools.partial):
         return {"function": describe(value.func, arrays, most), "args": describe(list(value.args), arrays, most)}
-    held = {name: getattr(value, name) for name in fields_of(value) if hasattr(value, name)}
-    return {"class": class_name(type(value))} | {name: describe(entry, arrays, most) for name, entry in held.items()}
+    fields = {name: getattr(value, name) for name in fields_of(value) if hasattr(value, name)}
+    return {"class": class_name(type(value))} | {name: describe(entry, arrays, most) for name, entry in fields.items()}
 
 
 def fields_of(value: Any) -> tuple[str, ...]:

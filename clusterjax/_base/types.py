@@ -38,8 +38,8 @@ class _Meta(type(eqx.Module)):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if any(map(too_deep, (*args, *kwargs.values()))):
-            given = inspect.signature(cls).bind(*args, **kwargs).arguments
-            name, value = next((name, value) for name, value in given.items() if too_deep(value))
+            arguments = inspect.signature(cls).bind(*args, **kwargs).arguments
+            name, value = next((name, value) for name, value in arguments.items() if too_deep(value))
             raise refusal(name, "not hold itself", f"it is {shown(value)}", "pass what ends")
         return type(eqx.Module).__call__(cls, *args, **kwargs)
 
@@ -77,11 +77,11 @@ def lacking(cls: type) -> str | None:
     if not methods and not attributes:
         return None
     parts = [_listed("method", methods), _listed("attribute", attributes)]
-    what = " and ".join(part for part in parts if part)
+    missing = " and ".join(part for part in parts if part)
     if cls.__name__ in bases:
-        return f"{cls.__name__} must be subclassed, since it is abstract; write {what} in a class of your own."
+        return f"{cls.__name__} must be subclassed, since it is abstract; write {missing} in a class of your own."
     wants = f"{' and '.join(bases)} want{'s' if len(bases) == 1 else ''} of a subclass"
-    return f"{cls.__name__} must have {what}, which {wants}, but it has not; write what is missing."
+    return f"{cls.__name__} must have {missing}, which {wants}, but it has not; write what is missing."
 
 
 def _listed(kind: str, names: list[str]) -> str:

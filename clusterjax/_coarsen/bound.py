@@ -209,11 +209,11 @@ def _carried_forward(law: Law, leg: Leg, now: Moves, last: Moves, errors: np.nda
     attended, h = leg.cloud.attended, leg.span
     middle = (leg.y0 + leg.y1) / 2 + h / 8 * (now.velocity - last.velocity)
     middle /= np.linalg.norm(middle, axis=1, keepdims=True)
-    there = moves(law, middle, attended).velocity
+    middle_velocity = moves(law, middle, attended).velocity
 
     def change(error: np.ndarray) -> np.ndarray:
         scale = float(np.max(np.linalg.norm(error, axis=1))) / _APART
-        return scale * (moves(law, middle + error / scale, attended).velocity - there) if scale > 0 else error
+        return scale * (moves(law, middle + error / scale, attended).velocity - middle_velocity) if scale > 0 else error
 
     return np.stack([error + h * change(error + h / 2 * change(error)) for error in errors])
 
@@ -279,14 +279,14 @@ def relative_errors(run: Run) -> np.ndarray:
     tiled = sum(leg.cloud.attended.tiled for leg in run.legs)
     legs = run.legs[tiled:]
     beginning = legs[0].cloud if legs else run.last
-    many = [merger for merger in run.mergers if merger.index < tiled]
-    late, moved = tiled_errors(run.law, run.legs[:tiled], beginning, many)
+    early = [merger for merger in run.mergers if merger.index < tiled]
+    late, moved = tiled_errors(run.law, run.legs[:tiled], beginning, early)
     displacements, radii = _displacements(run.law, legs, beginning)
-    waiting = list(range(len(many), len(run.mergers)))
+    waiting = list(range(len(early), len(run.mergers)))
     active: list[int] = []
     gradients = np.zeros((0, *run.last.y.shape))
     times = np.array([merger.time for merger in run.mergers])
-    total = np.append(late / np.where(times[: len(many)] > 0, times[: len(many)], 1), np.zeros(len(waiting)))
+    total = np.append(late / np.where(times[: len(early)] > 0, times[: len(early)], 1), np.zeros(len(waiting)))
     after = run.last
     for index in range(len(legs) - 1, -1, -1):
         leg = legs[index]
@@ -374,8 +374,8 @@ def _displacements(law: Law, legs: Sequence[Leg], before: Cloud) -> tuple[list[n
         before = cloud
         ends = [cloud._replace(y=y) for y in (leg.y0, leg.y1)]
         pulls = [pulling(law, end.y, cloud.attended.seen) for end in ends]
-        unit = min(each for _, each in pulls)
-        w = np.maximum(*(kernel * np.exp(unit - each) for kernel, each in pulls))
+        unit = min(log_time for _, log_time in pulls)
+        w = np.maximum(*(kernel * np.exp(unit - log_time) for kernel, log_time in pulls))
         whole = w.sum(axis=1)
         np.fill_diagonal(w, 0)
         crowds = np.bincount(cloud.cluster) > 1

@@ -232,8 +232,8 @@ def partings(law: Law, cloud: Cloud) -> tuple[np.ndarray, np.ndarray]:
         largest[crowds], units[crowds] = contraction(law, cloud.y, crowds, masses_seen, np.zeros(len(crowds)))
         return largest, units
     tokens = np.setdiff1d(np.arange(len(cloud.cluster)), cloud.first)
-    of, (rates, each) = cloud.cluster[tokens], _parting_of(law, cloud, tokens)
+    clusters, (rates, log_times) = cloud.cluster[tokens], _parting_of(law, cloud, tokens)
     largest[crowds], units[crowds] = -np.inf, np.inf
-    np.minimum.at(units, of, each)
-    np.maximum.at(largest, of, rates * np.exp(units[of] - each))
+    np.minimum.at(units, clusters, log_times)
+    np.maximum.at(largest, clusters, rates * np.exp(units[clusters] - log_times))
     return largest, units

@@ -310,9 +310,9 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
             "these, for with others tokens that met need not stay together."
         )
     refuse_position(attention, "field.attention.position", "clusters of tokens at several places have no place")
-    given = {"beta": attention.beta, "query_key": attention.query_key, "value": field.value}
-    given["offset"] = getattr(attention, "offset", 0.0)
-    for name, value in given.items():
+    params = {"beta": attention.beta, "query_key": attention.query_key, "value": field.value}
+    params["offset"] = getattr(attention, "offset", 0.0)
+    for name, value in params.items():
         if isinstance(value, AbstractSchedule):
             raise ValueError(
                 f"{name} must not depend on time, but it is {shown(value)}; pass a number or a matrix, for time is "
@@ -320,8 +320,8 @@ def _law(field: AbstractField, n: int, d: int) -> tuple[Law, np.ndarray]:
             )
         check_concrete(value, name)
     check_concrete(field.masses, "masses")
-    beta, offset = float(given["beta"]), float(given["offset"])
-    form, value = (None if given[name] is None else np.asarray(given[name], float) for name in ("query_key", "value"))
+    beta, offset = float(params["beta"]), float(params["offset"])
+    form, value = (None if params[name] is None else np.asarray(params[name], float) for name in ("query_key", "value"))
     if form is not None and np.array_equal(form, np.eye(d)):
         form = None
     factor = 1.0

@@ -95,12 +95,12 @@ class Components(NamedTuple):
     def may_join(self, cloud: Cloud, done: Step, tolerance: float) -> bool:
         """True if, for many clusters, a pair of components is nearly within the tolerance at the end of a step or at
         its middle, where the cubic through both ends needs no further velocities."""
-        of, shape = self.roots[cloud.first], done.y0.shape
-        if not np.any(of != of[0]):
+        labels, shape = self.roots[cloud.first], done.y0.shape
+        if not np.any(labels != labels[0]):
             return False
         middle = (done.y0 + done.y1) / 2 + done.length / 8 * (done.slopes[0] - done.slopes[12])[:-1].reshape(shape)
         middle /= np.linalg.norm(middle, axis=1, keepdims=True)
-        candidates = (close_pairs(y, _NEARLY * tolerance, of, 1, partly=True) for y in (done.y1, middle))
+        candidates = (close_pairs(y, _NEARLY * tolerance, labels, 1, partly=True) for y in (done.y1, middle))
         return any(pairs is not None and len(pairs[0]) > 0 for pairs in candidates)
 
     def in_long_step(self, cloud: Cloud, inside: Between, tolerance: float, index: int) -> None:
@@ -115,8 +115,8 @@ class Components(NamedTuple):
 
     def in_step(self, law: Law, cloud: Cloud, done: Step, apart: np.ndarray, tolerance: float, index: int) -> None:
         """Join the clusters within the tolerance at the end of a step, with distances `apart`, or during the step."""
-        of = self.roots[cloud.first]
-        others = np.triu(of[:, None] != of[None, :], 1)
+        labels = self.roots[cloud.first]
+        others = np.triu(labels[:, None] != labels[None, :], 1)
         near = (apart <= tolerance) & others
         passing = _may_pass(done, apart, _NEARLY * tolerance, others & ~near)
         rows, columns = np.nonzero(near | passing)
@@ -133,10 +133,10 @@ class Components(NamedTuple):
 
     def _by_halves(self, cloud: Cloud, at: _At, join: _Join, low: float, high: float) -> None:
         """Join the pairs that are close at `high`; bisect the interval from `low` to `high` where pairs are many."""
-        of = self.roots[cloud.first]
+        labels = self.roots[cloud.first]
         last = high - low < _SHORTEST
-        while np.any(of != of[0]):
-            pairs = close_pairs(*at(high), of, _MOST_PAIRS, partly=last)
+        while np.any(labels != labels[0]):
+            pairs = close_pairs(*at(high), labels, _MOST_PAIRS, partly=last)
             if pairs is None:
                 middle = (low + high) / 2
                 self._by_halves(cloud, at, join, low, middle)
@@ -146,7 +146,7 @@ class Components(NamedTuple):
             # Symmetric tokens may give too many pairs at one moment: repeat for the pairs that are left.
             if pairs is None or not last or not len(pairs[0]):
                 return
-            of = self.roots[cloud.first]
+            labels = self.roots[cloud.first]
 
     def _in_order(self, cloud: Cloud, inside: Between, rows, columns, ends, tolerance: float, index: int) -> None:
         shares = crossings(inside, rows, columns, tolerance, *ends)
@@ -155,9 +155,9 @@ class Components(NamedTuple):
     def _join(self, cloud: Cloud, shares, rows, columns, order, index: int, inside: Between | None) -> None:
         """Join the components of pairs in the given order, and record a merger for each pair of two components."""
         roots, mergers = self
-        of = roots[cloud.first]
+        labels = roots[cloud.first]
         # Most pairs belong to one component when they come to the tolerance; labels are read fastest from a list.
-        names = of.tolist()
+        names = labels.tolist()
         for k in order.tolist():
             a, b = int(rows[k]), int(columns[k])
             pair = (names[a], names[b]) if names[a] < names[b] else (names[b], names[a])
@@ -170,9 +170,9 @@ class Components(NamedTuple):
             size = np.linalg.norm(middle)
             point = middle / size if size > 0 else y[0]
             mergers.append(Merger(time, pair, point, index, share, (a, b)))
-            for token in np.flatnonzero(of == pair[1]).tolist():
+            for token in np.flatnonzero(labels == pair[1]).tolist():
                 names[token] = pair[0]
-            of[of == pair[1]] = pair[0]
+            labels[labels == pair[1]] = pair[0]
             roots[roots == pair[1]] = pair[0]
 
 
@@ -366,8 +366,8 @@ def run(
     while t < t_end and not _rests(law, now, cloud):
         slopes, reach = slope_of(now, cloud.attended), np.inf
         if apart is not None:
-            of = components.roots[cloud.first]
-            reach = _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, of)
+            labels = components.roots[cloud.first]
+            reach = _reach(cloud.y, slopes[:-1].reshape(cloud.y.shape), apart, labels)
         done, pace, tries = advance(law, cloud, t, now, slopes, reach, pace, max_steps - tried)
         tried += tries
         if cloud.attended.tiled:

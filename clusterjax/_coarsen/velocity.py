@@ -346,12 +346,12 @@ def contraction(
     k = np.arange(len(rows))
     share = w[k, rows] * own / np.where(seen[k, rows] > 0, seen[k, rows], 1)
     images = points @ value.T
-    held = np.sum(average @ value.T * points, axis=1) - share * np.sum(points * images, axis=1)
+    radial_speed = np.sum(average @ value.T * points, axis=1) - share * np.sum(points * images, axis=1)
     # The radial direction is not tangent to the sphere: its eigenvalue is shifted below all others.
     far = 1 + 2 * np.abs(change).sum(axis=(1, 2))
     radial = far[:, None, None] * points[:, :, None] * points[:, None, :]
     rates = np.linalg.eigvalsh((change + change.swapaxes(1, 2)) / 2 - radial)
-    return rates[:, -1] - held, units
+    return rates[:, -1] - radial_speed, units
 
 
 def transposed(

@@ -109,8 +109,8 @@ def _on_times(controller: dfx.AbstractStepSizeController, jumps: Array | None, s
     # Steps that the caller lists one by one, as in `StepTo`, are not changed.
     if not isinstance(controller, dfx.ConstantStepSize):
         return controller
-    given = [times for times in (jumps, stops) if times is not None]
-    none = given[0][:0]
+    arrays = [times for times in (jumps, stops) if times is not None]
+    none = arrays[0][:0]
     return StepsByLayer(none if jumps is None else jumps, none if stops is None else stops)
 
 

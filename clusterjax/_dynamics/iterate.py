@@ -71,9 +71,11 @@ def iterate(layer: AbstractLayer, x0: Tokens, depth: int, args: Any = None, *, s
         )
     # Memory holds the saved layers and their numbers twice: as the scan returns them, and joined to the start.
     saved = depth // save_every + 1
-    what = f"{saved} saved layers, for save_every is {save_every}, and the numbers of the layers"
+    content = f"{saved} saved layers, for save_every is {save_every}, and the numbers of the layers"
     remedy = "pass a smaller depth, or a larger save_every"
-    check_room(depth, "depth", 2 * saved * x0.size * x0.dtype.itemsize + 4 * depth, what, longest=depth, remedy=remedy)
+    check_room(
+        depth, "depth", 2 * saved * x0.size * x0.dtype.itemsize + 4 * depth, content, longest=depth, remedy=remedy
+    )
     return _scan(layer, x0, check_args(args), depth, save_every)
 
 

@@ -244,10 +244,10 @@ def lipschitz(field: AbstractField, x: Tokens, t: RealScalarLike = 0.0, args: An
 
     squared = _operator(flow, lambda u: flow.pull(flow.push(u)))
     try:
-        found: Any = eigsh(squared, 1, v0=_start(flow), which="LA", maxiter=_RESTARTS, return_eigenvectors=False)
+        eigenvalues: Any = eigsh(squared, 1, v0=_start(flow), which="LA", maxiter=_RESTARTS, return_eigenvectors=False)
     except Exception as error:
         raise _unfinished(error, 1) from error
-    return float(np.sqrt(max(found[0], 0.0)))
+    return float(np.sqrt(max(eigenvalues[0], 0.0)))
 
 
 class _Flow(eqx.Module):
@@ -279,8 +279,8 @@ class _Flow(eqx.Module):
 
     def matrix(self) -> np.ndarray:
         """J, in double precision."""
-        what = f"J, with {self.size} rows, and what its eigenvalues take"
-        check_room(self.x.shape[0], "x", 6 * 8 * self.size**2, what, remedy="ask for fewer modes of as many tokens")
+        content = f"J, with {self.size} rows, and what its eigenvalues take"
+        check_room(self.x.shape[0], "x", 6 * 8 * self.size**2, content, remedy="ask for fewer modes of as many tokens")
         return np.asarray(_matrix(self), float)
 
     def vector(self, u: Any) -> Any:
@@ -422,12 +422,12 @@ def _arnoldi(flow: _Flow, locked: np.ndarray, k: int, which: Which) -> tuple[np.
         operator = _operator(flow, act)
         # SciPy has no types for what it returns, and a wrong type for the tolerance.
         tolerance: Any = _CONVERGED * float(jnp.finfo(flow.x.dtype).eps)
-        found: Any = eigs(
+        eigenpairs: Any = eigs(
             operator, k, v0=start, which=_ARPACK[which], ncv=size, maxiter=_RESTARTS, tol=tolerance
         )  # fmt: skip
     except Exception as error:
         raise _unfinished(error, k) from error
-    values, vectors = found[0], found[1] - locked @ (locked.T @ found[1])
+    values, vectors = eigenpairs[0], eigenpairs[1] - locked @ (locked.T @ eigenpairs[1])
     return values, _span(np.concatenate([vectors.real, vectors.imag], axis=1))
 
 
@@ -456,5 +456,5 @@ def _unfinished(error: Exception, k: int) -> Exception:
 
     if not isinstance(error, ArpackError):
         return error
-    what = f"The iteration for {k} mode{'s' if k > 1 else ''} did not converge in {_RESTARTS} restarts"
-    return RuntimeError(f"{what}: {error}; ask for another number of modes, or for other ones.")
+    failure = f"The iteration for {k} mode{'s' if k > 1 else ''} did not converge in {_RESTARTS} restarts"
+    return RuntimeError(f"{failure}: {error}; ask for another number of modes, or for other ones.")

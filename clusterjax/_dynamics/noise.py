@@ -100,8 +100,8 @@ class _CommonDiffusion(eqx.Module):
             pushed = _pushed(self.noise, t, point, self.field)
             push = lambda increment: matmul(pushed, increment.T)
         else:
-            each = lax.map(lambda form: _pushed(self.noise, t, point, self.field, form), forms) / np.sqrt(len(forms))
-            push = lambda increments: jnp.einsum("min,mdn->id", each, increments, precision=lax.Precision.HIGHEST)
+            pushes = lax.map(lambda form: _pushed(self.noise, t, point, self.field, form), forms) / np.sqrt(len(forms))
+            push = lambda increments: jnp.einsum("min,mdn->id", pushes, increments, precision=lax.Precision.HIGHEST)
         shape = jax.ShapeDtypeStruct((*(() if forms is None else forms.shape[:1]), d, d), y.dtype)
         return lx.FunctionLinearOperator(lambda increment: space.tangent(point, push(increment)), shape)
 
@@ -264,8 +264,8 @@ class CommonNoise(AbstractPart):
         """Raise a ValueError unless the noise fits `n` tokens of dimension `d`."""
         self.attention.check(n, d)
         if self.query_keys is not None and self.query_keys.shape[1] != d:
-            rule, found = f"be matrices for tokens of dimension {d}", f"its shape is {self.query_keys.shape}"
-            raise refusal("query_keys", rule, found, "pass those of this dimension")
+            rule, problem = f"be matrices for tokens of dimension {d}", f"its shape is {self.query_keys.shape}"
+            raise refusal("query_keys", rule, problem, "pass those of this dimension")
 
 
 def _pushed(

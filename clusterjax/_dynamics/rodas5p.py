@@ -352,7 +352,7 @@ class Rodas5P(dfx.AbstractAdaptiveSolver):
                 return _step(terms, args, t0, t1, y0, state, self.max_growth)
 
         # A batched decomposition is faster on all backends except the CPU.
-        run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *given: plain(*given)
+        run = call_with_rule if jax.default_backend() == "cpu" else lambda plain, rule, *operands: plain(*operands)
         y1, error, dense, state = run(single, _one_by_one(single), t0, t1, y0, solver_state, arrays)
         return y1, error, {"y0": y0, "y1": y1, "polynomial": dense}, state, dfx.RESULTS.successful
 

@@ -178,8 +178,8 @@ def simulate(
     dense, throw = check_flag(dense, "dense"), check_flag(throw, "throw")
     # The interpolation keeps the tokens at both ends of each step, and seven slopes with the default solver.
     num_bytes = max_steps * x0.size * x0.dtype.itemsize * (9 if solver is None else 2) if dense else 0
-    what = "what the interpolation keeps of each step"
-    check_room(max_steps, "max_steps", num_bytes, what, longest=max_steps, remedy="pass fewer steps")
+    content = "what the interpolation keeps of each step"
+    check_room(max_steps, "max_steps", num_bytes, content, longest=max_steps, remedy="pass fewer steps")
     if save is not None and not isinstance(save, TokensAnd):
         check_callable(save, "save", "a function of t, x and args", takes=3)
     if dt0 is not None:
@@ -421,7 +421,7 @@ def check_start(field: AbstractField, x0: Any) -> Tokens:
 
 def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progress: Any) -> None:
     """Raise a ValueError unless each option is an object of its diffrax class, or None where that is allowed."""
-    for name, value, kind, what in (
+    for name, value, kind, example in (
         ("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()"),
         ("stepsize_controller", controller, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"),
         ("event", event, dfx.Event, "clustered_event(radius)"),
@@ -429,11 +429,11 @@ def _check_options(solver: Any, controller: Any, event: Any, adjoint: Any, progr
     ):
         # diffrax does not accept a bare function either; it calls one with more arguments than t, x and args.
         if name == "event" and callable(value) and not isinstance(value, type | dfx.Event):
-            what = (
+            example = (
                 "diffrax.Event(fn), where fn(t, x, args, **kwargs) is true, or changes its sign, at the end of the run"
             )
         if value is not None:
-            check_instance(value, name, kind, f"a diffrax {kind.__name__.removeprefix('Abstract')}", f"pass {what}")
+            check_instance(value, name, kind, f"a diffrax {kind.__name__.removeprefix('Abstract')}", f"pass {example}")
     meter = dfx.AbstractProgressMeter
     check_instance(progress, "progress", meter, "a diffrax progress meter", "pass diffrax.TextProgressMeter()")
 

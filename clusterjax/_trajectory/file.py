@@ -213,7 +213,7 @@ def _interpolant_node(interpolant: AbstractInterpolant, axes: int, writer: Write
         return None
     # The buffers have room for `max_steps` steps; entries that no step filled are left out.
     filled = max(2, int(np.max(np.asarray(dense.ts_size))))
-    cut = lambda array, many: array[(slice(None),) * axes + (slice(0, many),)]
+    cut = lambda array, length: array[(slice(None),) * axes + (slice(0, length),)]
     arrays = {
         "ts": cut(dense.ts, filled), "infos": jtu.tree_map(lambda a: cut(a, filled - 1), infos),
         **{name: getattr(dense, name) for name in ("t0_if_trivial", "y0_if_trivial")},

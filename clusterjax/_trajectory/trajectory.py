@@ -152,10 +152,10 @@ class Trajectory(eqx.Module):
         # Under `jit` and `vmap` the times have no values that could be checked.
         if is_concrete((t, self.ts, self.t1)) and self.ts.ndim == 1:
             first, last = float(self.ts[0]), float(self.t1)
-            held = str(np.asarray(t)) if t.size <= 8 else f"an array of {t.size} times"
+            description = str(np.asarray(t)) if t.size <= 8 else f"an array of {t.size} times"
             if not np.all((np.asarray(t) >= first) & (np.asarray(t) <= last)):
                 raise ValueError(
-                    f"t must lie within the run, [{first}, {last}], but it is {held}; pass a time from there."
+                    f"t must lie within the run, [{first}, {last}], but it is {description}; pass a time from there."
                 )
         at = _at_each if t.ndim else lambda interpolant, t, ts, xs: interpolant(t, ts, xs)
         return at(self.interpolant, t, self.ts, self.xs)

@@ -79,8 +79,8 @@ def no_shape(run: Run, present: np.ndarray, tolerance: float, why: str, hypothes
 def _why(parts: Splitting) -> str:
     lead = parts.eigenvalue
     if not parts.is_real:
-        what = f"{lead.real:.4g} ± {abs(lead.imag):.4g}i" if lead.imag else f"{lead.real:.4g}"
-        return f"The eigenvalue of V of largest real part is {what}, not a positive real number."
+        eigenvalue = f"{lead.real:.4g} ± {abs(lead.imag):.4g}i" if lead.imag else f"{lead.real:.4g}"
+        return f"The eigenvalue of V of largest real part is {eigenvalue}, not a positive real number."
     return (
         f"V is no multiple of the identity to rounding where its leading eigenvalue is {lead.real:.6g}, nor is this "
         "apart from others by more than rounding: a Jordan block, or eigenvalues that nearly coincide."
@@ -152,8 +152,8 @@ def _boolean(
 ) -> tuple[np.ndarray, np.ndarray, tuple[LimitClause, ...]]:
     """The distance of each row from Boolean at each time, the largest one without excepted rows, and the clause."""
     times = run.ts if len(run.ts) else np.array([run.t])
-    each = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
-    far, z, weights = np.stack([result[0] for result in each]), zs[-1], each[-1][1]
+    results = [boolean_distances(z, rate, form, present, t) for z, t in zip(zs, times, strict=True)]
+    far, z, weights = np.stack([result[0] for result in results]), zs[-1], results[-1][1]
     worst = int(far[-1].argmax())
     # Coinciding tokens have equal rows, which are excepted together.
     excepted = np.abs(z - z[worst]) <= 8 * np.finfo(np.float64).eps * np.abs(z).max()

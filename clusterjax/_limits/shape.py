@@ -110,8 +110,8 @@ def limit_shape(
     when = 0.0 if when is None else when
     present = _present(field, n)
     if not isinstance(field.space, Sphere):
-        what = f"No theorem is known here of the limits of a {type(field).__name__} in R^d."
-        return no_shape(Run(ts, xs.astype(np.float64), None, when), present, tolerance, what)
+        reason = f"No theorem is known here of the limits of a {type(field).__name__} in R^d."
+        return no_shape(Run(ts, xs.astype(np.float64), None, when), present, tolerance, reason)
     check_directions(field.space, jnp.asarray(xs[-1]), "x")
     unit = xs.astype(np.float64)
     unit = unit / np.linalg.norm(unit, axis=-1, keepdims=True)
@@ -136,13 +136,13 @@ def _frames(x: Any, t: Any) -> tuple[np.ndarray, np.ndarray, float | None]:
         raise refusal("x", "be one run", f"its tokens have the shape {np.shape(x.x1)}", "take one run of the batch")
     saved = x.xs
     if not hasattr(saved, "shape") or np.shape(saved) != (len(x.ts), *np.shape(x.x1)):
-        what = f"it saved {shown(saved)}, and its tokens have the shape {np.shape(x.x1)}"
-        raise refusal("x", "be a run that saved its tokens", what, _REMEDY)
+        problem = f"it saved {shown(saved)}, and its tokens have the shape {np.shape(x.x1)}"
+        raise refusal("x", "be a run that saved its tokens", problem, _REMEDY)
     ts, end = np.asarray(x.ts, np.float64), float(x.t1)
     last = np.asarray(check_tokens(x.x1))
     # Frames after an event are NaN; `x1` holds the last tokens of the run.
-    there = (ts < end) & np.isfinite(np.asarray(saved)).all(axis=(1, 2))
-    return np.append(ts[there], end), np.concatenate([np.asarray(saved)[there], last[None]]), end
+    earlier = (ts < end) & np.isfinite(np.asarray(saved)).all(axis=(1, 2))
+    return np.append(ts[earlier], end), np.concatenate([np.asarray(saved)[earlier], last[None]]), end
 
 
 def _rescaled(

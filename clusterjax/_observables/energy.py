@@ -254,10 +254,10 @@ def perceptron_energy(
     features = check_array(features, "features", shape=("m", x.shape[1]), remedy=remedy).astype(x.dtype)
     remedy = "pass one number for each row of features"
     amplitudes = check_array(amplitudes, "amplitudes", shape=features.shape[:1], remedy=remedy).astype(x.dtype)
-    what = "a function of an array"
-    check_callable(primitive, "primitive", what, takes=1)
+    signature = "a function of an array"
+    check_callable(primitive, "primitive", signature, takes=1)
     # `values`, (n, m), are summed with the amplitudes over the features, and with the masses over the tokens.
-    values = call_traced(primitive, "primitive", what, matmul(x, features.T))
+    values = call_traced(primitive, "primitive", signature, matmul(x, features.T))
     return jnp.sum(check_masses(masses, x) * matmul(values, amplitudes))
 
 

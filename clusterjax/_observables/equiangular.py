@@ -169,12 +169,12 @@ def _log_time(
     length = jnp.log1p(jnp.minimum(u0 - u, near) / v0)
     rise = jnp.expm1(expand(length) * points)
     second = length * jnp.sum(jnp.exp(-expand(beta * v0) * rise) * masses, axis=0)
-    logs, both = jnp.log(u0 / u), beta * u0 + jnp.log(first + second)
+    logs, log_integrals = jnp.log(u0 / u), beta * u0 + jnp.log(first + second)
     if unnormalised:
-        return jnp.logaddexp(jnp.log(logs) - beta, both - beta) - math.log(2)
+        return jnp.logaddexp(jnp.log(logs) - beta, log_integrals - beta) - math.log(2)
     # The parts without exponential: (n - 1) (1/s + 1/v) in closed form, and the 1/s that was subtracted in `first`.
     plain = (n - 1) * jnp.log(v * u0 / (v0 * u)) + logs
-    return jnp.logaddexp(jnp.log(plain), both) - math.log(2 * n)
+    return jnp.logaddexp(jnp.log(plain), log_integrals) - math.log(2 * n)
 
 
 def _broadcast(**named: Any) -> tuple[Array, ...]:
@@ -183,7 +183,7 @@ def _broadcast(**named: Any) -> tuple[Array, ...]:
     for name, value in named.items():
         if isinstance(value, bool | np.bool_):
             check_scalar(value, name)
-    dtypes = [value.dtype for value, given in zip(values, named.values(), strict=True) if hasattr(given, "dtype")]
+    dtypes = [value.dtype for value, argument in zip(values, named.values(), strict=True) if hasattr(argument, "dtype")]
     dtype = jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
     # Python numbers take the dtype of the arrays, or the default float if there are no arrays.
     values = [as_float(value, dtype) for value in values]
@@ -279,12 +279,12 @@ def orthogonal_cosines(
         raise refusal("ts", "increase", "two neighbours do not", "sort them, each once")
     beta, n, mask, unnormalised = _checked(beta, n, mask, unnormalised)
     places = np.triu_indices(n, 1)
-    cosines, done = np.zeros((len(times), len(places[0]))), int(times[0] == 0)
+    cosines, num_done = np.zeros((len(times), len(places[0]))), int(times[0] == 0)
     for solver in _steps(beta, n, mask, unnormalised, float(times[-1])):
         last = int(np.searchsorted(times, solver.t, side="right"))
-        if last > done:
-            cosines[done:last] = solver.dense_output()(times[done:last]).T
-            done = last
+        if last > num_done:
+            cosines[num_done:last] = solver.dense_output()(times[num_done:last]).T
+            num_done = last
     full = np.zeros((len(times), n, n))
     full[:, places[0], places[1]] = cosines
     return full + np.swapaxes(full, 1, 2) + np.eye(n)
@@ -382,7 +382,7 @@ def _rate(beta: float, n: int, mask: AbstractMask, unnormalised: bool) -> _Rate:
     """The velocity of the upper triangle of the cosines."""
     permitted = np.asarray(mask.matrix(n))
     places, ones = np.triu_indices(n, 1), np.eye(n)
-    many = permitted.sum(axis=1, keepdims=True)
+    counts = permitted.sum(axis=1, keepdims=True)
 
     def rate(t: float, upper: np.ndarray) -> np.ndarray:
         g = np.zeros((n, n))
@@ -390,7 +390,7 @@ def _rate(beta: float, n: int, mask: AbstractMask, unnormalised: bool) -> _Rate:
         g = g + g.T + ones
         # e^{beta (g - 1)} does not overflow if a step has taken a cosine slightly beyond 1.
         weights = np.where(permitted, np.exp(beta * (g - 1)), 0.0)
-        weights = weights * (np.exp(beta) / many) if unnormalised else weights / weights.sum(axis=1, keepdims=True)
+        weights = weights * (np.exp(beta) / counts) if unnormalised else weights / weights.sum(axis=1, keepdims=True)
         pulled = weights @ g
         along = np.diag(pulled)
         return (pulled + pulled.T - (along[:, None] + along) * g)[places]

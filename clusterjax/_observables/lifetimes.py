@@ -202,9 +202,9 @@ def survival(times: Numbers, reached: Numbers) -> Survival:
     check_concrete(reached, "reached")
     observed = as_numbers(reached, "reached")
     if observed is None or observed.dtype != bool or np.shape(observed) != times.shape:
-        found = shown(reached) if observed is None else f"an array of shape {observed.shape} and dtype {observed.dtype}"
+        words = shown(reached) if observed is None else f"an array of shape {observed.shape} and dtype {observed.dtype}"
         rule = f"be an array of booleans of shape {times.shape}, one for each time"
-        raise refusal("reached", rule, f"it is {found}", "pass traj.event_reached of each run")
+        raise refusal("reached", rule, f"it is {words}", "pass traj.event_reached of each run")
     if not times.size:
         raise refusal("times", "hold at least one time", "it is empty", remedy)
     return _kaplan_meier(times, ~np.asarray(observed))

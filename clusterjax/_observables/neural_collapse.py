@@ -124,7 +124,7 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     known = jnp.all(counts > 0) & jnp.all(member.sum(axis=1) == 1)
     counts = jnp.where(known, counts, jnp.nan)
     rounding = _EQUAL * jnp.finfo(features.dtype).eps * jnp.max(jnp.linalg.norm(features, axis=1))
-    given = jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
+    predicted = jnp.argmax(matmul(features, weights.T) + bias[None], axis=1)
     # All further quantities are differences, which would lose digits to a large common offset.
     features = features - features[:1]
     means = matmul(member.T, features) / counts[:, None]
@@ -146,7 +146,7 @@ def _measure(features: Array, labels: Array, weights: Array, bias: Array) -> Neu
     scaled = lambda matrix: matrix / jnp.linalg.norm(matrix)
     squares = jnp.sum((features[:, None, :] - means[None]) ** 2, axis=-1)
     nearest = jnp.argmin(squares, axis=1)
-    off = jnp.where(known, jnp.mean((nearest != given).astype(features.dtype)), jnp.nan)
+    off = jnp.where(known, jnp.mean((nearest != predicted).astype(features.dtype)), jnp.nan)
     return NeuralCollapse(
         defined(variability),
         defined(jnp.std(lengths) / jnp.mean(lengths)),

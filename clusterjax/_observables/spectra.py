@@ -233,13 +233,13 @@ def kreiss_constant(matrix: Float[Array | np.ndarray, "d d"], *, discrete: bool 
 
     # Between these distances from the boundary the product has its supremum; beyond, it tends to one.
     grid = np.linspace(math.log(1e-8), math.log(1e2), 41)
-    found = np.array([negative(point) for point in grid])
-    best = int(found.argmin())
-    if best == 0 and found[0] < found[1] * (1 + 1e-3):
+    grid_values = np.array([negative(point) for point in grid])
+    best = int(grid_values.argmin())
+    if best == 0 and grid_values[0] < grid_values[1] * (1 + 1e-3):
         return math.inf
     bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     refined = minimize_scalar(negative, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-    return max(1.0, -float(found.min()), -float(refined.fun))
+    return max(1.0, -float(grid_values.min()), -float(refined.fun))
 
 
 # A real part, relative to the norm, above which a perturbation grows by more than rounding errors explain.

@@ -118,9 +118,9 @@ def _shares(masses: Any, points: list[NDArray]) -> tuple[NDArray, NDArray]:
     if not isinstance(masses, tuple | list) or len(masses) != 2:
         raise refusal("masses", "be a pair, those of x and of y", f"it is {shown(masses)}", "pass those of x and of y")
     shares = []
-    for given, cloud in zip(masses, points, strict=True):
-        check_concrete(given, "masses")
-        mass = check_host_array(given, "masses", shape=(len(cloud),), remedy="pass one a token")
+    for cloud_masses, cloud in zip(masses, points, strict=True):
+        check_concrete(cloud_masses, "masses")
+        mass = check_host_array(cloud_masses, "masses", shape=(len(cloud),), remedy="pass one a token")
         if np.any(mass < 0) or not mass.sum() > 0:
             raise refusal("masses", "be not negative and not all zero", "they are not", "pass weights of tokens")
         shares.append(np.ldexp(mass, -np.frexp(mass.max())[1]))  # the scale by a power of two does not round
@@ -170,10 +170,10 @@ def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
     """
     n, m = costs.shape
     least = _rounding(first, second)
-    left, room, coupling = first.copy(), second.copy(), np.zeros((n, m))
+    remaining, room, coupling = first.copy(), second.copy(), np.zeros((n, m))
     u, v = np.zeros(n), costs.min(axis=0)
     for start in range(n):
-        while left[start] > least and room.max() > least:
+        while remaining[start] > least and room.max() > least:
             # Lengths of paths to columns and rows, with the last row before a column and the last column before a row.
             to_column, last = costs[start] - u[start] - v, np.full(m, start)
             to_row, left_from = np.full(n, np.inf), np.full(n, -1)
@@ -200,10 +200,10 @@ def _coupled(costs: NDArray, first: NDArray, second: NDArray) -> NDArray:
                 column = left_from[row]
                 path += [(row, column), (last[column], column)]
             rows, columns = np.array(path).T
-            mass = min(left[start], room[end], coupling[rows[1::2], columns[1::2]].min(initial=np.inf))
+            mass = min(remaining[start], room[end], coupling[rows[1::2], columns[1::2]].min(initial=np.inf))
             coupling[rows[::2], columns[::2]] += mass
             coupling[rows[1::2], columns[1::2]] -= mass
-            left[start] -= mass
+            remaining[start] -= mass
             room[end] -= mass
     return coupling
 

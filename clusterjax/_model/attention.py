@@ -250,9 +250,9 @@ def query_key_form(query: Parameter, key: Parameter) -> StoredParameter:
     shapes = jnp.shape(example(Q)), jnp.shape(example(K))
     # An empty matrix is refused, since the product would be a matrix of zeros.
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or 0 in shapes[0]:
-        found = f"their shapes are {shapes[0]} and {shapes[1]}"
+        problem = f"their shapes are {shapes[0]} and {shapes[1]}"
         rule, remedy = "be matrices of the same shape (k, d)", "give both as many rows and columns"
-        raise refusal("query and key", rule, found, remedy)
+        raise refusal("query and key", rule, problem, remedy)
     # `_form` is a module-level function, so that the combined schedules of equal calls compare equal.
     if isinstance(Q, AbstractSchedule) or isinstance(K, AbstractSchedule):
         return Combined(_form, (Q, K))
@@ -292,8 +292,8 @@ def check_dimension(matrix: Any, name: str, d: int) -> None:
     """Raise a ValueError unless `matrix` is None or acts on tokens of dimension `d`."""
     # Only the last axis is checked, so that a stack of matrices, one for each head, passes too.
     if matrix is not None and jnp.shape(example(matrix))[-1] != d:
-        found = f"its shape is {jnp.shape(example(matrix))}"
-        raise refusal(name, f"act on tokens of dimension {d}", found, f"pass a matrix of shape ({d}, {d})")
+        problem = f"its shape is {jnp.shape(example(matrix))}"
+        raise refusal(name, f"act on tokens of dimension {d}", problem, f"pass a matrix of shape ({d}, {d})")
 
 
 def check_masses(masses: Any) -> Any:
@@ -312,8 +312,10 @@ def check_masses(masses: Any) -> Any:
     if is_concrete(array):
         values = np.asarray(array)
         if not np.all(np.isfinite(values)) or np.any(values < 0) or not np.any(values > 0):
-            held = f"they are {values}" if values.size <= 8 else f"they are {values[:8]} and so on".replace("\n", " ")
-            raise ValueError(f"masses must be finite, not negative and not all zero, but {held}; mend them.")
+            problem = (
+                f"they are {values}" if values.size <= 8 else f"they are {values[:8]} and so on".replace("\n", " ")
+            )
+            raise ValueError(f"masses must be finite, not negative and not all zero, but {problem}; mend them.")
     check_fits(array, "masses")
     return array
 
@@ -322,8 +324,8 @@ def check_number_of_masses(masses: Any, n: int) -> None:
     """Raise a ValueError unless the number of `masses` is the number of tokens."""
     # `check_masses` omits this check, since a field is built before the number of its tokens is known.
     if masses is not None and np.shape(masses)[0] != n:
-        found = f"it holds {np.shape(masses)[0]}"
-        raise refusal("masses", f"hold one mass for each of the {n} tokens", found, "pass a vector of length n")
+        problem = f"it holds {np.shape(masses)[0]}"
+        raise refusal("masses", f"hold one mass for each of the {n} tokens", problem, "pass a vector of length n")
 
 
 # Softmax attention: the weights of each row are positive and sum to one.
@@ -572,8 +574,8 @@ class HardmaxAttention(AbstractAttention):
                 raise ValueError(f"tie_tolerance must be constant in time, but it is a {kind}; pass a number, or None.")
             # A traced tolerance has no concrete sign to check.
             if is_concrete(self.tie_tolerance) and self.tie_tolerance < 0:
-                found = f"it is {self.tie_tolerance}"
-                raise refusal("tie_tolerance", "not be negative", found, "pass a small number, or None")
+                problem = f"it is {self.tie_tolerance}"
+                raise refusal("tie_tolerance", "not be negative", problem, "pass a small number, or None")
 
     def weights(self, x: Tokens, t: RealScalarLike = 0.0, masses: Masses | None = None) -> Float[Array, "n n"]:
         x, _, masses = self.enter(x, None, t, masses)

@@ -143,8 +143,8 @@ class CausalMeanField(AbstractMeanField):
             raise refusal("attention.position", rule, f"it is {kind}", remedy)
         self.places = check_integer(places, "places", least=2, most=256, remedy="pass the number of nodes, such as 16")
         if position is not None and is_concrete(position.rate) and abs(float(np.asarray(position.rate))) > self.places:
-            found = f"it is {self.places} for the rate {position.rate}"
-            raise refusal("places", "be at least the rate of decay", found, "pass more places")
+            problem = f"it is {self.places} for the rate {position.rate}"
+            raise refusal("places", "be at least the rate of decay", problem, "pass more places")
         self.position = position
         plain = eqx.tree_at(
             lambda node: (node.mask, node.position), attention, (FullMask(), None), is_leaf=lambda node: node is None
@@ -227,11 +227,11 @@ class CausalMeanField(AbstractMeanField):
 
         - `ValueError` if `density` is not such a function, or an integral is not positive.
         """
-        what = "a function of points (M, 2) and a place"
-        check_callable(density, "density", what, takes=2)
+        signature = "a function of points (M, 2) and a place"
+        check_callable(density, "density", signature, takes=2)
         laws = []
         for s in self.nodes:
-            at = lambda points, s=s: call_traced(density, "density", what, points, jnp.asarray(s))
+            at = lambda points, s=s: call_traced(density, "density", signature, points, jnp.asarray(s))
             laws.append(self.rows.from_density(at).reshape(-1))
         return jnp.stack(laws)
 
@@ -268,8 +268,8 @@ class CausalMeanField(AbstractMeanField):
         check_concrete(s, "s")
         places = np.asarray(s, float)
         if np.any((places < 0) | (places > 1)):
-            found = f"they reach from {places.min()} to {places.max()}"
-            raise refusal("s", "be places from 0 to 1", found, "mend them")
+            problem = f"they reach from {places.min()} to {places.max()}"
+            raise refusal("s", "be places from 0 to 1", problem, "mend them")
         return self._interpolate(self._laws(c), places)[:, 1] / 2**0.5
 
     def _interpolate(self, laws: Array, s: np.ndarray) -> Array:

@@ -353,11 +353,11 @@ def zonal_sums(basis: Basis, degree: int, c: Array, beta: Scalar) -> Sums:
     """The sums for the queries beta x at all points x of the grid."""
     grid = basis.grid(degree)
     points, frame = jnp.asarray(grid.points, c.dtype), jnp.asarray(grid.frame, c.dtype)
-    of = coefficients(beta, degree, points.shape[1])
-    along = basis.values(degree, of.derivative[:, None] * c)
-    gradients = basis.gradients(degree, of.quotient[:, None] * c)
+    kernel = coefficients(beta, degree, points.shape[1])
+    along = basis.values(degree, kernel.derivative[:, None] * c)
+    gradients = basis.gradients(degree, kernel.quotient[:, None] * c)
     tokens = einsum("fm,fmd->md", gradients, frame) + along[:, None] * points
-    return Sums(basis.values(degree, of.plain[:, None] * c), tokens, jnp.abs(beta))
+    return Sums(basis.values(degree, kernel.plain[:, None] * c), tokens, jnp.abs(beta))
 
 
 def pair_sums(basis: Basis, degree: int, c: Array, queries: Tokens, shift: Scalar) -> Sums:
@@ -504,9 +504,9 @@ def check_dimension_of(x: Tokens, d: int, name: str = "x") -> None:
 
 def check_size(d: int, degree: int) -> None:
     """Raise a ValueError if the grid and the tables of this degree do not fit in memory."""
-    many = degree + 1
+    num_degrees = degree + 1
     # Tables of cosines and sines with their derivatives, or of the Legendre functions of each order with theirs.
-    numbers, longest = (16 * many**2, 4 * many) if d == 2 else (6 * many**3, 8 * many**2)
+    numbers, longest = (16 * num_degrees**2, 4 * num_degrees) if d == 2 else (6 * num_degrees**3, 8 * num_degrees**2)
     remedy = "pass a smaller one, such as 32"
     check_room(degree, "degree", 8 * numbers, "the harmonics on their grid", longest=longest, remedy=remedy)
 
@@ -520,8 +520,8 @@ def check_degree(attention: Any, d: int, degree: int) -> None:
     least = degree_for(longest, d)
     if degree < least:
         rule = f"be at least {least} for queries of length {longest:.4g}"
-        found = f"it is {degree}: the kernel would lose {_left_out(longest, d, degree):.1g} of itself"
-        raise refusal("degree", rule, found, f"pass {least} or more")
+        problem = f"it is {degree}: the kernel would lose {_left_out(longest, d, degree):.1g} of itself"
+        raise refusal("degree", rule, problem, f"pass {least} or more")
 
 
 def _left_out(kappa: float, d: int, degree: int) -> float:
@@ -627,8 +627,8 @@ class MeanField(AbstractMeanField):
             rule = "be SoftmaxAttention or UnnormalisedAttention, whose kernel is an exponential"
             raise refusal("attention", rule, f"it is {shown(attention)}", "pass one of these")
         if not isinstance(attention.mask, FullMask):
-            found = f"it is {shown(attention.mask)}: a density has no order of tokens"
-            raise refusal("attention.mask", "be FullMask()", found, "leave it out")
+            problem = f"it is {shown(attention.mask)}: a density has no order of tokens"
+            raise refusal("attention.mask", "be FullMask()", problem, "leave it out")
         refuse_position(attention, "attention.position", "a density has no order of tokens")
         self.d = check_integer(d, "d", least=2, most=3, remedy="pass 2, the circle, or 3, the sphere")
         self.degree = check_integer(degree, "degree", remedy="pass the highest degree of harmonics, such as 32")
@@ -716,15 +716,15 @@ class MeanField(AbstractMeanField):
 
         - `ValueError` if `density` is not such a function, or its integral is not positive.
         """
-        what = "a function of points (n, d)"
-        check_callable(density, "density", what, takes=1)
+        signature = "a function of points (n, d)"
+        check_callable(density, "density", signature, takes=1)
         points = jnp.asarray(self.basis.grid(self.degree).points)
-        values = call_traced(density, "density", what, points)
+        values = call_traced(density, "density", signature, points)
         values = check_array(values, "density(points)", shape=(len(points),), remedy="return a number a point")
         c = self.basis.integrals(self.degree, values.astype(points.dtype))
         if is_concrete(c) and not float(c[0, 0]) > 0:
-            found = f"its mean is {float(c[0, 0]):.3g}"
-            raise refusal("density", "have a positive integral", found, "pass one that has mass")
+            problem = f"its mean is {float(c[0, 0]):.3g}"
+            raise refusal("density", "have a positive integral", problem, "pass one that has mass")
         return c / c[0, 0]
 
     def density(self, c: Coefficients, points: Tokens) -> Float[Array, " n"]:
@@ -855,8 +855,8 @@ class MeanField(AbstractMeanField):
         if not isinstance(self.attention, UnnormalisedAttention) or self.value is not None:
             rule = "be UnnormalisedAttention and value None, for only that flow follows a gradient of the free energy"
             value = "None" if self.value is None else "a matrix"
-            found = f"they are {type(self.attention).__name__} and {value}"
-            raise refusal("attention", rule, found, "build such a field")
+            problem = f"they are {type(self.attention).__name__} and {value}"
+            raise refusal("attention", rule, problem, "build such a field")
         c = self._state(c)
         check_time(t)
         values = self.basis.values(self.degree, c)
@@ -938,9 +938,9 @@ def unresolved(field: Any, c0: Array) -> Unresolved | None:
     tail = mean.tail(c0)
     if is_concrete((tail, mean.temperature)) and float(tail) > _ROUGH and not np.any(np.asarray(mean.temperature)):
         rule = f"be the coefficients of a density that degree {mean.degree} resolves"
-        found = f"those of its highest degrees are {float(tail):.2g} of what a single token has"
+        problem = f"those of its highest degrees are {float(tail):.2g} of what a single token has"
         remedy = "take more tokens, smooth them with MeanField.smoothed, or give the field a temperature"
-        raise refusal("x0", rule, found, remedy)
+        raise refusal("x0", rule, problem, remedy)
     return Unresolved(mean, jax.lax.stop_gradient(jnp.maximum(mean.tolerance, _GROWTH * tail)).astype(c0.dtype))
 
 

@@ -351,8 +351,8 @@ class PerceptronField(AbstractField):
         fits = fits and shapes.get("bias_in", w_in[:1]) == w_in[:1] and shapes.get("bias_out", w_in[1:]) == w_in[1:]
         if not fits:
             rule = "be of the shapes (m, d), (d, m), (m,) and (d,)"
-            found, remedy = f"their shapes are {shapes}", "transpose what is the other way round"
-            raise refusal("w_in, w_out, bias_in and bias_out", rule, found, remedy)
+            problem, remedy = f"their shapes are {shapes}", "transpose what is the other way round"
+            raise refusal("w_in, w_out, bias_in and bias_out", rule, problem, remedy)
 
     def __call__(self, t: RealScalarLike, x: Tokens, args: Any = None) -> Tokens:
         check_time(t)
@@ -413,8 +413,8 @@ class RescaledField(AbstractField):
 
     def __init__(self, attention: AbstractAttention, value: Numbers | None = None, *, masses: Numbers | None = None):
         if isinstance(value, AbstractSchedule) or callable(value) and not isinstance(value, type):
-            found = f"it is {shown(value)}: exp(-tV) is the flow of a constant V only"
-            raise refusal("value", "be constant in time", found, "use AttentionField with space=Euclidean()")
+            problem = f"it is {shown(value)}: exp(-tV) is the flow of a constant V only"
+            raise refusal("value", "be constant in time", problem, "use AttentionField with space=Euclidean()")
         self.attention = check_attention(attention)
         self.value = as_parameter(value, "value")
         self.masses = as_parameter(constant(masses, "masses"), "masses")

@@ -196,8 +196,10 @@ class DistanceAttention(AbstractSoftmaxAttention):
         check_square(self.query_key, "query_key")
         check_parts(self.mask, self.summation, None, AbstractExponentialSum)
         if self.summation.supports.dimensions is not None:
-            found = f"it is {shown(self.summation)}, which serves the sphere"
-            raise refusal("summation", "serve tokens of any dimension", found, "take Auto(), or SoftmaxAttention there")
+            problem = f"it is {shown(self.summation)}, which serves the sphere"
+            raise refusal(
+                "summation", "serve tokens of any dimension", problem, "take Auto(), or SoftmaxAttention there"
+            )
 
     @property
     def position(self) -> None:
@@ -408,10 +410,10 @@ def _check_symmetric(mask: AbstractMask, n: int) -> None:
     # The entries of a traced mask are not known.
     if not is_concrete(matrix) or np.array_equal(np.asarray(matrix), np.asarray(matrix).T):
         return
-    found = f"it is {shown(mask)}"
+    problem = f"it is {shown(mask)}"
     if isinstance(mask, CausalMask | SinkMask):
-        found += ", under which the identity is the only doubly stochastic matrix"
-    raise refusal("mask", "allow j to attend to i wherever i may attend to j", found, "take FullMask()")
+        problem += ", under which the identity is the only doubly stochastic matrix"
+    raise refusal("mask", "allow j to attend to i wherever i may attend to j", problem, "take FullMask()")
 
 
 def _log_sums(exponents: Float[Array, "n n"], masses: Masses) -> Float[Array, " n"]:

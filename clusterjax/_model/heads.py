@@ -128,8 +128,8 @@ class HeadFactors(AbstractPart):
             raise refusal("bias", f"be of shape ({heads}, n, n)", f"its shape is {bias}", "pass that of as many heads")
         if self.rotation is not None and 2 * self.rotation[0].shape[1] != k:
             rule = f"be of shape (n, {k / 2:g}) for queries of {k} entries"
-            found = f"its shape is {self.rotation[0].shape}"
-            raise refusal("rotation", rule, found, "pass half as many angles as a query has entries")
+            problem = f"its shape is {self.rotation[0].shape}"
+            raise refusal("rotation", rule, problem, "pass half as many angles as a query has entries")
 
     @property
     def num_heads(self) -> int:
@@ -170,9 +170,9 @@ class HeadFactors(AbstractPart):
             rule = f"be ({heads}, {n}, {n}) for {heads} heads and {n} tokens"
             raise refusal("bias", rule, f"it is {self._shape('bias')}", "pass that of as many positions")
         if self.rotation is not None and len(self.rotation[0]) != n:
-            found = f"it is {self.rotation[0].shape}"
+            problem = f"it is {self.rotation[0].shape}"
             raise refusal(
-                "rotation", f"be ({n}, {k // 2}) for {n} tokens", found, "pass the angles of as many positions"
+                "rotation", f"be ({n}, {k // 2}) for {n} tokens", problem, "pass the angles of as many positions"
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -362,12 +362,12 @@ class MultiHeadField(AbstractField):
         # A beta of shape () and a matrix of None do not determine the number of heads.
         counts = {name: shape[0] for name, shape in self._stacks().items() if shape}
         if len(set(counts.values())) != 1 or jnp.ndim(example(self.beta)) > 1:
-            found, remedy = f"their shapes are {self._stacks()}", "stack each along its first axis"
-            raise refusal("beta, query_key and value", "agree on the number of heads", found, remedy)
+            problem, remedy = f"their shapes are {self._stacks()}", "stack each along its first axis"
+            raise refusal("beta, query_key and value", "agree on the number of heads", problem, remedy)
         of_position = None if self.position is None else self.position.num_heads
         if of_position not in (None, self.num_heads):
-            rule, found = f"have parameters of {self.num_heads} heads, or of one", f"it has those of {of_position}"
-            raise refusal("position", rule, found, "stack as many along the first axis")
+            rule, problem = f"have parameters of {self.num_heads} heads, or of one", f"it has those of {of_position}"
+            raise refusal("position", rule, problem, "stack as many along the first axis")
 
     @property
     def num_heads(self) -> int:

@@ -308,13 +308,13 @@ class MatrixMask(AbstractMask):
     def __check_init__(self):
         shape, dtype = self.permitted.shape, self.permitted.dtype
         if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1 or not jnp.issubdtype(dtype, jnp.bool_):
-            found = f"its shape is {shape} and its dtype is {dtype}"
-            raise refusal("permitted", "be a square boolean matrix", found, _ONE_EACH)
+            problem = f"its shape is {shape} and its dtype is {dtype}"
+            raise refusal("permitted", "be a square boolean matrix", problem, _ONE_EACH)
         # Traced matrices have no concrete values to check.
         if is_concrete(self.permitted) and not np.asarray(self.permitted).diagonal().all():
             row = int(np.flatnonzero(~np.asarray(self.permitted).diagonal())[0])
-            found = f"permitted[{row}, {row}] is False"
-            raise refusal("permitted", "let each token attend to itself", found, "set its diagonal to True")
+            problem = f"permitted[{row}, {row}] is False"
+            raise refusal("permitted", "let each token attend to itself", problem, "set its diagonal to True")
 
     def allowed(self, i: Int[Array, "..."], j: Int[Array, "..."]) -> Bool[Array, "..."]:
         # Indices of padding are n or more; the caller drops the values at these indices.
@@ -333,8 +333,8 @@ class MatrixMask(AbstractMask):
 
     def check(self, n: int) -> None:
         if self.permitted.shape[0] != n:
-            found = f"it is of {self.permitted.shape[0]} and x has {n}"
-            raise refusal("mask", "be of as many tokens as x", found, "pass a MatrixMask of shape (n, n)")
+            problem = f"it is of {self.permitted.shape[0]} and x has {n}"
+            raise refusal("mask", "be of as many tokens as x", problem, "pass a MatrixMask of shape (n, n)")
 
 
 _WHAT = "a function of i and j"

@@ -344,9 +344,9 @@ def check_position(position: Any) -> AbstractPosition | None:
         return None
     check_instance(position, "position", AbstractPosition, "a position of clusterjax", "pass ALiBi(0.1), for example")
     if position.num_heads is not None:
-        found = f"it is {shown(position)} of {position.num_heads} heads"
+        problem = f"it is {shown(position)} of {position.num_heads} heads"
         remedy = "pass those of one head, or take MultiHeadField"
-        raise refusal("position", "have the parameters of one attention", found, remedy)
+        raise refusal("position", "have the parameters of one attention", problem, remedy)
     return position
 
 

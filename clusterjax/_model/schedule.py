@@ -74,8 +74,8 @@ def _check_knots(ts: Array, values: Array, lengths: tuple[int, ...], rule: str) 
     if ts.ndim != 1 or ts.shape[0] < 1:
         raise refusal("ts", "be a non-empty vector of times", f"its shape is {ts.shape}", "pass one time per value")
     if values.ndim < 1 or values.shape[0] < 1 or values.shape[0] not in lengths:
-        found = f"it has shape {values.shape} and ts has length {ts.shape[0]}"
-        raise refusal("values", f"have {rule}", found, "pass as many of both")
+        problem = f"it has shape {values.shape} and ts has length {ts.shape[0]}"
+        raise refusal("values", f"have {rule}", problem, "pass as many of both")
     # Traced knots are not checked, although `searchsorted` needs them sorted.
     if is_concrete(ts) and not (np.all(np.isfinite(np.asarray(ts))) and np.all(np.diff(np.asarray(ts)) > 0)):
         raise ValueError(f"ts must be finite and strictly increasing, but it is {np.asarray(ts)}; sort it.")
@@ -269,8 +269,8 @@ class Combined(AbstractSchedule):
                 continue
             array = as_numbers(part, f"parts[{index}]")
             # NumPy is used, since under `jit` an operation of JAX would be traced even for a known value.
-            held = np.asarray(array) if array is not None and is_concrete(array) else None
-            if array is None or held is not None and not np.all(np.isreal(held) & np.isfinite(held)):
+            values = np.asarray(array) if array is not None and is_concrete(array) else None
+            if array is None or values is not None and not np.all(np.isreal(values) & np.isfinite(values)):
                 raise ValueError(f"parts {rule}, but entry {index} is {shown(part)}; pass finite real numbers.")
 
     def __call__(self, t: RealScalarLike) -> Inexact[Array, "..."]:
@@ -389,8 +389,8 @@ def check_temperature(temperature: Any) -> None:
     """Raise a ValueError unless the temperature is a number that is not negative, or a schedule."""
     check_beta(temperature, "temperature", "number")
     if isinstance(temperature, Array) and is_concrete(temperature) and float(temperature) < 0:
-        found = f"it is {float(temperature):.3g}: the equation would have no solution"
-        raise refusal("temperature", "not be negative", found, "pass zero or more")
+        problem = f"it is {float(temperature):.3g}: the equation would have no solution"
+        raise refusal("temperature", "not be negative", problem, "pass zero or more")
 
 
 def check_real(parameter: Any, name: str, remedy: str, *, of_tokens: bool = False) -> None:

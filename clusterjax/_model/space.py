@@ -47,8 +47,8 @@ def _check_sample(key: Any, n: Any, d: Any, dtype: Any) -> tuple[int, int, Any]:
     n, d = (check_integer(size, name, remedy="ask for at least one") for name, size in (("n", n), ("d", d)))
     dtype = check_float_dtype(dtype) or jnp.result_type(float)
     # `draw_normal` draws all numbers along one axis; the measured memory is that of four arrays of their size.
-    what = f"n tokens of dimension d = {d} and what draws them"
-    check_room(n, "n", 4 * n * d * jnp.dtype(dtype).itemsize, what, longest=n * d, remedy="ask for fewer tokens")
+    content = f"n tokens of dimension d = {d} and what draws them"
+    check_room(n, "n", 4 * n * d * jnp.dtype(dtype).itemsize, content, longest=n * d, remedy="ask for fewer tokens")
     return n, d, dtype
 
 

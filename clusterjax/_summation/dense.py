@@ -103,15 +103,15 @@ class Dense(AbstractExponentialSum, AbstractNearestSearch):
 def _blocks_of_systems(single: Callable[..., Any], batched: Any, *args: Any) -> Any:
     """The batching rule of `call_with_rule`: `single` for each system of a batch, in blocks that fit the cache."""
     leaves, tree = jax.tree.flatten(args)
-    many = jax.tree.leaves(batched)
+    flags = jax.tree.leaves(batched)
     # `block` has an argument for each array that differs between systems.
-    of_systems = [leaf for leaf, is_batched in zip(leaves, many, strict=True) if is_batched]
+    of_systems = [leaf for leaf, is_batched in zip(leaves, flags, strict=True) if is_batched]
 
     def block(*of_systems):
         remaining = iter(of_systems)
-        given = [next(remaining) if is_batched else leaf for leaf, is_batched in zip(leaves, many, strict=True)]
-        axes = [0 if is_batched else None for is_batched in many]
-        return jax.vmap(lambda *one: single(*jax.tree.unflatten(tree, one)), axes)(*given)
+        arrays = [next(remaining) if is_batched else leaf for leaf, is_batched in zip(leaves, flags, strict=True)]
+        axes = [0 if is_batched else None for is_batched in flags]
+        return jax.vmap(lambda *parts: single(*jax.tree.unflatten(tree, parts)), axes)(*arrays)
 
     (n, d), strips = args[1].shape[-2:], _in_strips(args[1], args[2])
     width = _strip_width(n, args[0].dtype)

@@ -524,13 +524,13 @@ def _pulled_back(*arrays: Array, plan: _Plan) -> list[Array]:
     # The values are the tokens where no values are given: the two cotangents are added.
     wanted = [name for name in linear if name not in ("queries", "slope")]
     if wanted:
-        both = "tokens" in linear and not plan.has_values
+        tokens_as_values = "tokens" in linear and not plan.has_values
         shapes = {f"{name}_bar": named[name].shape for name in wanted}
-        shapes |= {"values_bar": named["tokens"].shape} if both else {}
-        found = dict(zip(shapes, _launch(_pull_columns, plan, plan.columns, inputs, shapes), strict=True))
-        pulled |= {name: found[f"{name}_bar"] for name in wanted}
-        if both:
-            pulled["tokens"] = found["tokens_bar"] + found["values_bar"]
+        shapes |= {"values_bar": named["tokens"].shape} if tokens_as_values else {}
+        by_columns = dict(zip(shapes, _launch(_pull_columns, plan, plan.columns, inputs, shapes), strict=True))
+        pulled |= {name: by_columns[f"{name}_bar"] for name in wanted}
+        if tokens_as_values:
+            pulled["tokens"] = by_columns["tokens_bar"] + by_columns["values_bar"]
     return [pulled[name] for name in linear]
 
 
@@ -628,10 +628,10 @@ def _moving_sums(plan: _Plan, operands: tuple[Array, ...], top: Array) -> tuple[
     numbers = [names.index(name) for name in plan.linear]
 
     def function(*moving):
-        given = list(operands)
+        arrays = list(operands)
         for number, operand in zip(numbers, moving, strict=True):
-            given[number] = operand
-        return _plain_sums(plan, lax.stop_gradient(top), *given)
+            arrays[number] = operand
+        return _plain_sums(plan, lax.stop_gradient(top), *arrays)
 
     return function, [operands[number] for number in numbers]
 
@@ -658,8 +658,8 @@ def _by_xla(primitive: Primitive, plain: Callable[..., list[Array]]) -> None:
                 arrays[number] = array
             return plain(plan, *arrays)
 
-        given = tuple(primals[number] for number in moving), tuple(tangents[number] for number in moving)
-        return primitive.bind(*primals, plan=plan), jax.jvp(function, *given)[1]
+        primals_and_tangents = tuple(primals[number] for number in moving), tuple(tangents[number] for number in moving)
+        return primitive.bind(*primals, plan=plan), jax.jvp(function, *primals_and_tangents)[1]
 
     ad.primitive_jvps[primitive] = derivative
 
@@ -690,6 +690,6 @@ def exponential(queries, tokens, values, masses, mask: AbstractMask, slope, inte
     slope = None if slope is None else slope.astype(jnp.float32)
     # Memory is loaded in bytes, so that booleans are passed as bytes.
     permitted = mask.permitted.astype(jnp.int8) if isinstance(mask, MatrixMask) else None
-    given = [part for part in (queries, tokens, values, masses, slope, permitted) if part is not None]
-    top, normaliser, total = _sums_p.bind(*(part[None] for part in given), plan=plan)
+    operands = [part for part in (queries, tokens, values, masses, slope, permitted) if part is not None]
+    top, normaliser, total = _sums_p.bind(*(part[None] for part in operands), plan=plan)
     return ExponentialSums(last_shift(top[0], normaliser[0], masses), normaliser[0], total[0])

@@ -299,8 +299,8 @@ class Expansion(eqx.Module):
         """
         mass = jnp.cumsum(jnp.abs(lax.stop_gradient(weights)), axis=0)
         mass = mass if before is None else mass + before[None]
-        both = self.in_average(self.rounding.underflow * (1 + mass))
-        return jnp.where(mass[:, 0] > 0, both, 0)
+        bound = self.in_average(self.rounding.underflow * (1 + mass))
+        return jnp.where(mass[:, 0] > 0, bound, 0)
 
     def in_average(self, bounds: Float[Array, "chunk k"]) -> Float[Array, " chunk"]:
         """Error bounds of the sums of each column, as a bound of the error of an average times Z."""
@@ -379,8 +379,8 @@ def decaying_sums(
         sums = since[:, None] * earlier + within, error + 2 * expansion.underflow(weights, before)
         # The moments of the next chunk, relative to its first row.
         size_of = jnp.abs(lax.stop_gradient(weights))
-        kept, added = lax.stop_gradient((jnp.exp(-across), until[:, None] * size_of))
-        drift = kept * (drift + 8 * _counted(lax.stop_gradient(across)) * mass)
+        decay, added = lax.stop_gradient((jnp.exp(-across), until[:, None] * size_of))
+        drift = decay * (drift + 8 * _counted(lax.stop_gradient(across)) * mass)
         drift = drift + jnp.sum(added * (fall[1] + fall[::-1, None] + 3), axis=0)
         moments = _compensated_decay(moments, across, expansion.moments(tokens, weights * until[:, None]))
         return (moments, drift, before + jnp.sum(size_of, axis=0)), sums

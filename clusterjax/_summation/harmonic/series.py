@@ -294,8 +294,8 @@ def one_length_sums(make: Make, apply: Callable[[Tokens, Any], Sums], queries: T
     moments, length, at_length, _ = coefficients
     first, second = _sums((make, apply), kappa, direction, moments, length, at_length)
     # The coefficients contain e^{-kappa}, whose derivative is cancelled, as for a shift.
-    held = held_scale(kappa)
-    return first * held, second * held[:, None]
+    scale = held_scale(kappa)
+    return first * scale, second * scale[:, None]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

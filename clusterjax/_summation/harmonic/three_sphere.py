@@ -263,8 +263,8 @@ def three_sphere_waves(vectors: Float[Array, "n 4"], degree: int) -> tuple[tuple
 
     def products(parity):
         # The parity of k is that of m + p: for even p the parity of m, for odd p the other parity.
-        both = [by_psi[0][:, None] * cosines[parity::2][None], by_psi[1][:, None] * sines[1 - parity :: 2][None]]
-        return jnp.concatenate(both).reshape(-1, vectors.shape[0])
+        by_parity = [by_psi[0][:, None] * cosines[parity::2][None], by_psi[1][:, None] * sines[1 - parity :: 2][None]]
+        return jnp.concatenate(by_parity).reshape(-1, vectors.shape[0])
 
     return by_phi, (products(0), products(1))
 
@@ -459,9 +459,9 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: tuple[Array, Arra
     # cos 2 eta is the argument of the Jacobi polynomials.
     at = cosine * cosine - sine * sine
     powers = [_powers(part, count) for part in (cosine, sine)]
-    both = [pairs_of_orders(degree, parity) for parity in (0, 1)]
+    by_parity = [pairs_of_orders(degree, parity) for parity in (0, 1)]
     # The waves of phi and psi of each pair of orders, (pairs, 2, 2, n), are equal at all degrees.
-    products = [(by_phi[pairs.m][:, :, None] * by_psi[pairs.p][:, None]).reshape(-1, 2, 2, n) for pairs in both]
+    products = [(by_phi[pairs.m][:, :, None] * by_psi[pairs.p][:, None]).reshape(-1, 2, 2, n) for pairs in by_parity]
 
     def step(carry, inputs):
         sums, states = carry
@@ -479,9 +479,9 @@ def _by_recurrence(degree: int, queries: Tokens, coefficients: tuple[Array, Arra
 
     starts = [
         jnp.asarray(pairs.table.start, queries.dtype)[:, None] * powers[0][pairs.m] * powers[1][pairs.p]
-        for pairs in both
+        for pairs in by_parity
     ]
-    tables = [(pairs.begins, *(jnp.asarray(part, queries.dtype) for part in pairs.table[1:])) for pairs in both]
+    tables = [(pairs.begins, *(jnp.asarray(part, queries.dtype) for part in pairs.table[1:])) for pairs in by_parity]
     no_sums = jnp.zeros((coefficients[0].shape[1], n), queries.dtype)
     states = [(jnp.zeros_like(start), jnp.zeros_like(start), start) for start in starts]
     return lax.scan(step, (no_sums, states), (coefficients, bessel, tables))[0][0]

@@ -51,9 +51,9 @@ def hub_texts_of(path: str) -> HubTexts | None:
     name, *further = path.split(":")
     if name not in _KNOWN or len(further) > 2 or not all(further):
         return None
-    given = dict(zip(("config", "split"), further, strict=False))
+    options = dict(zip(("config", "split"), further, strict=False))
     known, config = _KNOWN[name]
-    return HubTexts(known, given.get("config", config), given.get("split", "train"))
+    return HubTexts(known, options.get("config", config), options.get("split", "train"))
 
 
 def read_hub_texts(of: HubTexts, most_texts: int, most_bytes: int = MOST_BYTES) -> list[str]:

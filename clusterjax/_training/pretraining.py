@@ -151,8 +151,8 @@ def read_corpus(
     asked.say(f"{len(trained_on)} texts to train on, {len(held_out)} held out")
     # The tokenizer is trained on the training texts only.
     tokenizer = tokenizer_of(asked.folder, trained_on, vocab_size, name)
-    rows, held = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (trained_on, held_out))
-    return Corpus(tokenizer, rows, held)
+    rows, held_rows = (in_rows(tokenise(tokenizer, part), asked.recipe.length) for part in (trained_on, held_out))
+    return Corpus(tokenizer, rows, held_rows)
 
 
 def held_batches(corpus: Corpus, recipe: AbstractRecipe, most: int) -> Int[np.ndarray, "k size n"]:
@@ -194,15 +194,15 @@ def pretrain(
         if epoch in network.kept:
             snapshot(recipe.steps_until(epoch), model)
 
-    done: Any = None
+    trained: Any = None
     # Each stage resumes from the checkpoint of the stage before, which this call or an earlier one made.
     for stage in network.stages:
         if stage.line is not None:
             say(stage.line)
-        done = train_stage(loss=stage.loss, epochs=stage.epochs, evaluate=stage.evaluate, keep=keep, say=say)
-    report = settings | network.bases | _measured(done, recipe)
+        trained = train_stage(loss=stage.loss, epochs=stage.epochs, evaluate=stage.evaluate, keep=keep, say=say)
+    report = settings | network.bases | _measured(trained, recipe)
     # The last model is written, not the best: pre-training monitors no number.
-    network.finish(done.last, done.history, report)
+    network.finish(trained.last, trained.history, report)
     return report
 
 

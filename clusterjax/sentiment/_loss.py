@@ -265,8 +265,8 @@ def _labelled(
     bag = Recipe.bag_of_words(ngrams=recipe.ngrams, length=recipe.length, batch_size=recipe.batch_size)
     taught, targets = seen.take(np.arange(count)), seen.labels[:count].astype(np.float32)
     tell = lambda line: say(f"bag of words, {line}")
-    for each in jr.split(key):
-        start_key, train_key = keys_of(each)
+    for bag_key in jr.split(key):
+        start_key, train_key = keys_of(bag_key)
         model = start(taught, words, bag, key=start_key)
         model = train_encoded(model, taught, unseen, bag, key=train_key, targets=targets, say=tell).model
         logits = predict_logits(model, seen.ids[count:], seen.counts[count:])

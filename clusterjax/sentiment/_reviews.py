@@ -324,9 +324,9 @@ def load_reviews(
         values = tables[0].column(split_column, "split_column", ("split",))
         split = _splits(values, tables[0].where, split_column or "split")
     binary = _by_value(labels, positive, say) if bounds is None else _by_threshold(labels, bounds, say)
-    kept = np.flatnonzero(binary >= 0)
+    rows = np.flatnonzero(binary >= 0)
     return Reviews(
-        tuple(texts[row] for row in kept.tolist()), binary[kept], split=None if split is None else split[kept]
+        tuple(texts[row] for row in rows.tolist()), binary[rows], split=None if split is None else split[rows]
     )
 
 
@@ -364,13 +364,13 @@ class _Table:
     def column(self, name: str | None, argument: str, usual: Sequence[str]) -> list[Any]:
         """The column `name`, or the first of the usual names."""
         names = usual if name is None else (name.strip().lower(),)
-        found = next((self.columns[each] for each in names if each in self.columns), None)
-        if found is None:
+        entries = next((self.columns[candidate] for candidate in names if candidate in self.columns), None)
+        if entries is None:
             raise refusal(
                 argument, f"be a column of {self.where}", f"{' or '.join(map(repr, names))} is not among its columns "
                 f"{', '.join(map(repr, self.columns))}", "pass one of these",
             )  # fmt: skip
-        return found
+        return entries
 
 
 def _read_columns(source: Any, argument: str, most: int) -> _Table:
@@ -438,17 +438,17 @@ def _given_labels(table: _Table, column: str | None) -> list[Any]:
 def _refuse_rows(table: _Table, argument: str, what: str, bad: list[bool]) -> None:
     """Raise a `ValueError` if a row is bad."""
     if any(bad):
-        found = f"{sum(bad)} of the {len(bad)} rows of {table.where} have none, the first is row {bad.index(True)}"
-        raise refusal(argument, f"have {what} in each row", f"{found}, counted from 0", "remove these rows")
+        problem = f"{sum(bad)} of the {len(bad)} rows of {table.where} have none, the first is row {bad.index(True)}"
+        raise refusal(argument, f"have {what} in each row", f"{problem}, counted from 0", "remove these rows")
 
 
 def _bounds(threshold: Any) -> tuple[float, float]:
     """The two thresholds; one threshold counts twice."""
     remedy = "pass a number such as 3, or two increasing numbers such as (2, 3)"
-    given = threshold if isinstance(threshold, tuple | list) else (threshold, threshold)
-    if len(given) != 2:
-        raise refusal("threshold", "be one number or two", f"there are {len(given)}", remedy)
-    low, high = (check_number(value, "threshold", remedy=remedy) for value in given)
+    bounds = threshold if isinstance(threshold, tuple | list) else (threshold, threshold)
+    if len(bounds) != 2:
+        raise refusal("threshold", "be one number or two", f"there are {len(bounds)}", remedy)
+    low, high = (check_number(value, "threshold", remedy=remedy) for value in bounds)
     if low > high:
         raise refusal("threshold", "increase", f"it is {low:g} and {high:g}", remedy)
     return low, high
@@ -481,8 +481,8 @@ def _by_threshold(
     binary = np.where(values > high, 1, np.where(values <= low, 0, -1))
     counts = [int((binary == value).sum()) for value in (1, 0, -1)]
     if not counts[0] or not counts[1]:
-        found = f"{counts[0]} of the {len(labels)} labels are above {high:g} and {counts[1]} are up to {low:g}"
-        raise refusal("threshold", "leave positive and negative labels", found, "choose another")
+        problem = f"{counts[0]} of the {len(labels)} labels are above {high:g} and {counts[1]} are up to {low:g}"
+        raise refusal("threshold", "leave positive and negative labels", problem, "choose another")
     between = f"; {counts[2]} rows above {low:g} and up to {high:g} are left out" if low < high else ""
     say(f"labels above {high:g} are positive ({counts[0]}), labels up to {low:g} negative ({counts[1]}){between}")
     return binary

@@ -231,9 +231,9 @@ class TextOptions:
         # The record has only the presence of the function.
         recorded = bool(record.get("lemmatise"))
         if recorded != (lemmatise is not None):
-            there = "with" if recorded else "without"
+            with_or_without = "with" if recorded else "without"
             raise ValueError(
-                f"lemmatise must be what it was, but the options were recorded {there} one and it is "
+                f"lemmatise must be what it was, but the options were recorded {with_or_without} one and it is "
                 f"{shown(lemmatise)}; pass {'the same lemmatiser' if recorded else 'None'}."
             )
         options = cls(**{**record, "lemmatise": lemmatise})
@@ -279,7 +279,7 @@ class TextOptions:
 
     def _negated(self, words: list[str]) -> list[str]:
         """`words` without negators, with the first words after each negator marked; n-grams need ends of clauses."""
-        marks, scope, left, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
+        marks, scope, remaining, phrases = self._marks, self.negation_scope, 0, self.ngrams > 1
         rules = self.negation_rules
         # Most short reviews have no marks.
         if marks.isdisjoint(words):
@@ -287,24 +287,24 @@ class TextOptions:
         negated, whole, weak = [], 0, False
         for word in words:
             if word == _END:
-                left, weak = 0, False
+                remaining, weak = 0, False
                 if phrases:
                     negated.append(word)
             elif word in marks:
                 # A further negator restarts the scope. With `negation_rules`, a negator directly after another one,
                 # whose scope is then still whole, or in the scope of a whole clause cancels the negation.
-                if rules and left and (left == whole or whole > scope):
+                if rules and remaining and (remaining == whole or whole > scope):
                     if weak:
                         negated.pop()
-                    left, weak = 0, False
+                    remaining, weak = 0, False
                 else:
-                    left = whole = len(words) if word == _ALL else scope
+                    remaining = whole = len(words) if word == _ALL else scope
                     weak = rules and word in WEAK_NEGATORS
                     if weak:
                         negated.append(word)
-            elif left and not (rules and word in _LIGHT):
+            elif remaining and not (rules and word in _LIGHT):
                 negated.append(NEGATED + word)
-                left, weak = left - 1, False
+                remaining, weak = remaining - 1, False
             else:
                 negated.append(word)
                 weak = False

@@ -213,7 +213,7 @@ def hold(
         start = first + (attempt > 1) * spread * draw * _sizes(parameters, field, pieces)
         # The parameters determine which tokens can be kept together.
         dealt = at_start if attempt % 2 == 0 or labels is not None else _dealt(violated, start, ts, clusters, at_start)
-        violated = eqx.tree_at(lambda each: each.shares, violated, _shares(dealt, x0))
+        violated = eqx.tree_at(lambda residual: residual.shares, violated, _shares(dealt, x0))
         fitted = fit(violated, start, number(1e-4), jnp.asarray(most), number(0.0), number(1.0))
         steps += int(fitted.steps) + 1
         judged = _judged(violated, fitted.vector, dealt, clusters, since, until)

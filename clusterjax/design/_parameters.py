@@ -131,8 +131,8 @@ def check_pieces(field: AbstractField, parameters: Parameters, x0: Array, pieces
     """Check by an abstract evaluation that every parameter may be a schedule of so many pieces."""
     # A fit holds four vectors: the initial guess, the current point, a step and a gradient.
     numbers = pieces * parameters.count
-    num_bytes, what = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"
-    check_room(pieces, "pieces", num_bytes, what, longest=numbers, remedy="pass fewer pieces")
+    num_bytes, content = 4 * numbers * x0.dtype.itemsize, "the parameters of the pieces and a step of theirs"
+    check_room(pieces, "pieces", num_bytes, content, longest=numbers, remedy="pass fewer pieces")
     for index, name, shape in zip(parameters.indices, parameters.names, parameters.shapes, strict=True):
         parameter = Parameters((index,), (name,), (shape,))
         scheduled = parameter.put(field, (PiecewiseConstant(jnp.zeros(1, x0.dtype), parameter.values(field)[0][None]),))

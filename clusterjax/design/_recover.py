@@ -385,14 +385,14 @@ class Recovery(eqx.Module):
         return self._spread(np.asarray(jacobian, np.float64)).reshape(np.shape(value))
 
     def _derivative(self, function: Callable[..., Any]) -> tuple[Any, Any]:
-        what = "a function of the parameters"
-        check_callable(function, "function", what, takes=len(self.names))
-        call = lambda *parts: call_traced(function, "function", what, *parts)
+        signature = "a function of the parameters"
+        check_callable(function, "function", signature, takes=len(self.names))
+        call = lambda *parts: call_traced(function, "function", signature, *parts)
         point = jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in self.estimate])
         remedy = "return numbers in an array"
-        of = lambda *parts: check_array(call(*parts), "what function returns", remedy=remedy)
-        flat = lambda vector: jnp.ravel(of(*self.picked.split(vector)))
-        return of(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
+        value_of = lambda *parts: check_array(call(*parts), "what function returns", remedy=remedy)
+        flat = lambda vector: jnp.ravel(value_of(*self.picked.split(vector)))
+        return value_of(*map(jnp.asarray, self.estimate)), jax.jacfwd(flat)(point)
 
     def _spread(self, rows: np.ndarray) -> np.ndarray:
         """The standard deviation of each row of `rows`, (k, p), as a combination of parameters."""
@@ -489,7 +489,7 @@ def recover(
     fields = list(field) if isinstance(field, list | tuple) else [field]
     if not fields:
         raise refusal("field", "be a field or several", "it is an empty list", "pass a first guess")
-    fields = [check_field(each, "field" if len(fields) == 1 else f"field[{k}]") for k, each in enumerate(fields)]
+    fields = [check_field(guess, "field" if len(fields) == 1 else f"field[{k}]") for k, guess in enumerate(fields)]
     check_host(field=fields, observed=observed, ts=ts, x0=x0)
     data = _read(fields[0], observed, ts, x0)
     runs = read_runs(solver, stepsize_controller, dt0, max_steps, data.x0.dtype)
@@ -498,7 +498,7 @@ def recover(
         noise = check_number(noise, "noise", above=0, most=1e150, remedy="pass a standard deviation, or None")
     tolerance = check_number(tolerance, "tolerance", above=0, remedy="pass a small number, such as 1e-10")
     most = check_integer(most, "most", remedy="pass the most steps of the fit")
-    results = [_recover(each, data, pick_parameters(each, which), noise, runs, tolerance, most) for each in fields]
+    results = [_recover(guess, data, pick_parameters(guess, which), noise, runs, tolerance, most) for guess in fields]
     residuals = np.array([result.residual for result in results])
     best = results[int(np.argmin(np.where(np.isfinite(residuals), residuals, np.inf)))]
     return eqx.tree_at(lambda result: result.candidates, best, residuals)
@@ -545,8 +545,8 @@ def _read(field: AbstractField, observed: Any, ts: Any, x0: Any) -> _Data:
         if start.shape != observed[:, 0].shape:
             raise refusal("x0", f"fit the observed tokens, {observed[:, 0].shape}", f"its shape is {start.shape}",
                           "pass one start for each run")  # fmt: skip
-    for each in start:
-        check_directions(field.space, each, "observed" if x0 is None else "x0")
+    for points in start:
+        check_directions(field.space, points, "observed" if x0 is None else "x0")
     return _Data(start, ts.astype(observed.dtype), observed[:, 1:])
 
 

@@ -233,10 +233,10 @@ class _Search(eqx.Module):
         for piece in range(pieces):
             draw = draw_normal(jr.fold_in(key, piece), (self.parameters.count, 1), self.x0.dtype)[:, 0]
             first = base + self.spread * draw
-            left = max(pieces - pieces // SPARE - piece, 1)
-            aim = along(self.field.space, x, self.goal, 1 / left)
+            remaining = max(pieces - pieces // SPARE - piece, 1)
+            aim = along(self.field.space, x, self.goal, 1 / remaining)
             residual = _Missed(self.field, self.parameters, self.runs, x, self.knots[piece : piece + 2], aim)
-            fitted = fit(residual, first, *(options if left == 1 else few))
+            fitted = fit(residual, first, *(options if remaining == 1 else few))
             count += int(fitted.steps) + 1
             rows.append(fitted.vector)
             # An accurate run of the piece is used, so that errors of the coarse runs do not accumulate over the pieces.
@@ -316,8 +316,8 @@ def _spreads(spread: Any, parameters: Parameters) -> Array:
     if given.ndim > 1 or given.ndim == 1 and len(given) != len(parameters.names):
         raise refusal("spread", f"be a number or {len(parameters.names)} of them", f"its shape is {given.shape}",
                       f"pass one for each of {', '.join(parameters.names)}")  # fmt: skip
-    each = np.broadcast_to(np.asarray(given), (len(parameters.names),))
-    return jnp.asarray(np.repeat(each, parameters.sizes))
+    spreads = np.broadcast_to(np.asarray(given), (len(parameters.names),))
+    return jnp.asarray(np.repeat(spreads, parameters.sizes))
 
 
 def _read(field: Any, x0: Any, targets: Any, labels: Any) -> tuple[Tokens, Tokens]:

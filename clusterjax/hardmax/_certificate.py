@@ -505,11 +505,11 @@ class Examination(eqx.Module):
         return not self.violates
 
     def __repr__(self) -> str:
-        of = f"Examination({counted(len(self.first), 'token')}, {counted(self.layers, 'layer')})"
+        title = f"Examination({counted(len(self.first), 'token')}, {counted(self.layers, 'layer')})"
         outside = f"outside the theorem: {'; '.join(self.violates)}"
         return "\n".join(
             [
-                f"{of}: {outside if self.violates else 'the theorem applies'}",
+                f"{title}: {outside if self.violates else 'the theorem applies'}",
                 *(f"  {clause.verdict:<6}  {clause.says} ({clause.measured})" for clause in self.clauses),
             ]
         )

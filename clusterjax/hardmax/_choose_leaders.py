@@ -169,9 +169,9 @@ def _mask_of(wanted: Sequence[int], n: int) -> Bool[np.ndarray, " n"]:
     numbers = np.zeros(0) if numbers is None or not is_concrete(wanted) else np.asarray(numbers)
     if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu":
         raise ValueError(f"wanted must be a list of token numbers, but it is {shown(wanted)}; name at least one token.")
-    held = str(numbers.tolist()) if numbers.size <= 8 else shown(wanted)
+    description = str(numbers.tolist()) if numbers.size <= 8 else shown(wanted)
     if numbers.min() < 0 or numbers.max() >= n or len(np.unique(numbers)) < len(numbers):
-        raise ValueError(f"wanted must name tokens 0 to {n - 1}, each once, but it is {held}; mend it.")
+        raise ValueError(f"wanted must name tokens 0 to {n - 1}, each once, but it is {description}; mend it.")
     return np.isin(np.arange(n), numbers)
 
 

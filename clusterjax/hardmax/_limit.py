@@ -59,8 +59,8 @@ def run_to_fixed_point(
         x, leaders = advance(state.x, state.leaders, layer, k)
         # A token moves the fraction alpha / (1 + alpha) of its way, so that division gives the whole way.
         moved = jnp.max(jnp.sqrt(jnp.sum((x - state.x) ** 2, axis=1)))
-        left = moved / (layer.step(k, z0.dtype) * length)
-        return FixedPoint(x, leaders, k + 1, left)
+        distance = moved / (layer.step(k, z0.dtype) * length)
+        return FixedPoint(x, leaders, k + 1, distance)
 
     start = FixedPoint(z0, no_leaders(z0), jnp.asarray(0), jnp.asarray(jnp.inf, z0.dtype))
     end = lax.while_loop(unsettled, apply, start)

@@ -580,10 +580,10 @@ def branch(
     _check_degree(beta, d, degree)
     # Tables of three functions at each node, for each order of perturbations, and their inputs.
     count = _nodes(degree)
-    what, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
+    content, remedy = f"the harmonics at {count} nodes", "pass a lower one, such as 32"
     # The coefficients of a kernel are computed to twice the degree.
     num_bytes = 8 * 4 * _ORDERS * degree * count * (3 if isinstance(attention, KernelAttention) else 1)
-    check_room(degree, "degree", num_bytes, what, longest=count, remedy=remedy)
+    check_room(degree, "degree", num_bytes, content, longest=count, remedy=remedy)
     rs = _check_rs(order_parameters)
     # Double precision is needed to find folds to 1e-12, and to compare free energies to 1e-9.
     with double_precision():
@@ -608,28 +608,28 @@ def kernel_strengths(attention: KernelAttention, d: int, degree: int) -> tuple[n
     z, weights = nodes(count, d)
     f = _values_of(attention, z)
     if not np.all(np.isfinite(f)) or not f.any():
-        found = "it is zero" if np.all(f == 0) else f"it is {f[~np.isfinite(f)][0]} at {z[~np.isfinite(f)][0]:.3g}"
-        raise refusal("attention.function", "be finite between -1 and 1, and not zero", found, "mend it there")
+        problem = "it is zero" if np.all(f == 0) else f"it is {f[~np.isfinite(f)][0]} at {z[~np.isfinite(f)][0]:.3g}"
+        raise refusal("attention.function", "be finite between -1 and 1, and not zero", problem, "mend it there")
     if attention.normalise and f.min() < 0:
-        found = f"it is {f.min():.3g} at {z[np.argmin(f)]:.3g}"
+        problem = f"it is {f.min():.3g} at {z[np.argmin(f)]:.3g}"
         remedy = "pass normalise=False, or a kernel of positive numbers"
-        raise refusal("attention.function", "not be negative where its rows are normalised", found, remedy)
+        raise refusal("attention.function", "not be negative where its rows are normalised", problem, remedy)
     zonal, numbers = table(count, further, d, 0), _numbers(further, d)
     # `whole` has the coefficients of orthonormal harmonics, whose squares sum to the mean square of f.
     whole = zonal.values.T @ (weights * f)
     beyond = float(np.sqrt(np.sum(whole[degree + 1 :] ** 2) / np.sum(weights * f**2)))
     if beyond > _LEFT_OUT:
         rule = f"be smooth, so that its Gegenbauer coefficients vanish beyond degree {degree} for d {d}"
-        found = f"{beyond:.1g} of it is there"
-        raise refusal("attention.function", rule, found, "pass a larger degree, or a smoother kernel")
+        problem = f"{beyond:.1g} of it is there"
+        raise refusal("attention.function", rule, problem, "pass a larger degree, or a smoother kernel")
     l, roots, sine = np.arange(1, degree + 1), np.sqrt(numbers[:degree]), np.sqrt(1 - z * z)
     strengths = zonal.along[:, 1 : degree + 1].T @ (weights * f * sine) / (roots * l * (l + d - 2.0))
     scale = float(whole[0]) if attention.normalise else 1.0
     strengths, first = strengths / scale, int(np.argmax(strengths)) + 1
     if first != 1 or not strengths[0] > 0:
         rule = "make the uniform density unstable to degree 1 first, where the branch begins"
-        found = f"degree 1 is so below T = {strengths[0]:.3g}, and degree {first} below {strengths[first - 1]:.3g}"
-        raise refusal("attention.function", rule, found, "pass a kernel that attracts, such as jax.numpy.exp")
+        problem = f"degree 1 is so below T = {strengths[0]:.3g}, and degree {first} below {strengths[first - 1]:.3g}"
+        raise refusal("attention.function", rule, problem, "pass a kernel that attracts, such as jax.numpy.exp")
     return strengths, whole[1 : degree + 1] / roots / scale if attention.normalise else None
 
 

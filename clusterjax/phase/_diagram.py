@@ -180,10 +180,10 @@ def check_sizes(samples: Any, n: Any, d: Any, least: int = 1) -> tuple[int, int,
     sizes = check_integer(samples, "samples", least=least), check_integer(n, "n", least=2), check_integer(d, "d")
     # The message names the largest of the three. Draws are flat arrays, and exist beside the tokens.
     count, largest = math.prod(sizes), max(range(3), key=lambda k: sizes[k])
-    what = "the tokens of samples = {}, n = {}, d = {}".format(*sizes)
+    content = "the tokens of samples = {}, n = {}, d = {}".format(*sizes)
     num_bytes = 4 * count * jnp.result_type(float).itemsize
     check_room(
-        sizes[largest], ("samples", "n", "d")[largest], num_bytes, what, longest=count, remedy="choose a smaller one"
+        sizes[largest], ("samples", "n", "d")[largest], num_bytes, content, longest=count, remedy="choose a smaller one"
     )
     return sizes
 

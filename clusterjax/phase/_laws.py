@@ -231,10 +231,10 @@ class Spectrum(AbstractRandomLaw):
         self.eigenvalues, self.drawn = _normal_form(eigenvalues), drawn
 
     def sample(self, key: PRNGKeyArray, d: int, dtype: DTypeLike) -> Float[Array, "d d"]:
-        many = self.eigenvalues.shape[0]
-        if many != d:
+        count = self.eigenvalues.shape[0]
+        if count != d:
             raise ValueError(
-                f"eigenvalues must be as many as tokens have coordinates, {d}, but there are {many}; pass {d}."
+                f"eigenvalues must be as many as tokens have coordinates, {d}, but there are {count}; pass {d}."
             )
         basis = Orthogonal().sample(key, d, dtype)
         return matmul(matmul(basis, self.eigenvalues.astype(dtype)), basis.T)

@@ -125,8 +125,8 @@ def an_axes(value: Any, name: str) -> Axes:
 
 def many_axes(value: Any, name: str) -> np.ndarray:
     """Check for one Axes, or several in a sequence or an array."""
-    given = [value] if isinstance(value, Axes) else value.ravel() if isinstance(value, np.ndarray) else value
-    panels = [an_axes(ax, name) for ax in check_sequence(given, name, Axes, "plain Axes of matplotlib")]
+    entries = [value] if isinstance(value, Axes) else value.ravel() if isinstance(value, np.ndarray) else value
+    panels = [an_axes(ax, name) for ax in check_sequence(entries, name, Axes, "plain Axes of matplotlib")]
     # matplotlib would silently draw two panels on one Axes.
     if len({id(ax) for ax in panels}) < len(panels):
         raise refusal(name, "be there once each", "two of them are the same", "pass as many as there are panels")

@@ -34,10 +34,10 @@ def entries_of(value: Any, name: str) -> list[np.ndarray]:
     """Check for one array for each histogram: samples, a square matrix of cosines, or counts."""
     array = as_numbers(value, name)
     rule = "arrays, one for each time"
-    given = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
-    if len(given) > MOST_HISTOGRAMS:
-        raise refusal(name, f"be at most {MOST_HISTOGRAMS} {rule}", f"there are {len(given)}", "choose some of them")
-    entries = [numbers(entry, f"{name}[{k}]") for k, entry in enumerate(given)]
+    items = check_sequence(value if array is None or np.ndim(array) == 0 else list(array), name, object, rule)
+    if len(items) > MOST_HISTOGRAMS:
+        raise refusal(name, f"be at most {MOST_HISTOGRAMS} {rule}", f"there are {len(items)}", "choose some of them")
+    entries = [numbers(entry, f"{name}[{k}]") for k, entry in enumerate(items)]
     for k, entry in enumerate(entries):
         if entry.ndim != 1 and (entry.ndim != 2 or entry.shape[0] != entry.shape[1]):
             problem = f"its shape is {entry.shape}"

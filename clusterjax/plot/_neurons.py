@@ -79,12 +79,12 @@ def neuron_memory(
         *Transformers, part 2*, slides 9 and 16 to 21.
     """
     chosen = _chosen(memory, neurons)
-    ids, there = _read(memory, texts, present)
+    ids, is_word = _read(memory, texts, present)
     promoted = np.asarray(memory.promoted)[chosen, :most]
     promotion = check_host_array(memory.promotion, "memory.promotion")[chosen, :most]
     # The words of the texts and the promoted words are drawn.
     check_vocabulary(words, max(int(ids.max()), int(promoted.max())) + 1)
-    places = [_places(memory, neuron, most, ids, there, words) for neuron in chosen]
+    places = [_places(memory, neuron, most, ids, is_word, words) for neuron in chosen]
     rows = max(promoted.shape[1], *map(len, places))
     tops = (rows + _APART) * np.arange(len(chosen))
     ax = new_axes(2 * COLUMN, 0.55 + 0.145 * (tops[-1] + rows + 1)) if ax is None else ax

@@ -73,8 +73,8 @@ def shown(run: Frames, highlight: int | None) -> Shown:
         )
     times, tokens = _thinned(len(run.ts), run.xs.shape[1], highlight)
     parts = [
-        f"{len(chosen):,} of {count:,} {what}"
-        for chosen, count, what in zip((times, tokens), run.xs.shape, ("saved times", "tokens"), strict=False)
+        f"{len(chosen):,} of {count:,} {noun}"
+        for chosen, count, noun in zip((times, tokens), run.xs.shape, ("saved times", "tokens"), strict=False)
         if len(chosen) < count
     ]
     notes = [f"Thinned to at most {MOST_POINTS:,} points: {' and '.join(parts)}, evenly chosen."] if parts else []
@@ -131,10 +131,10 @@ def _projected(xs: np.ndarray, unit: bool) -> tuple[np.ndarray, np.ndarray, str]
 
 def coded(xs: np.ndarray) -> str:
     """Encode coordinates of [-1, 1] as little-endian 16-bit integers in base64; NaN tokens become `NOTHING`."""
-    there = np.isfinite(xs).all(axis=2, keepdims=True)
+    finite = np.isfinite(xs).all(axis=2, keepdims=True)
     # The norm of a unit vector may exceed 1 by a rounding error.
-    scaled = np.rint(np.clip(np.where(there, xs, 0.0), -1.0, 1.0) * STEPS)
-    return base64.b64encode(np.where(there, scaled, NOTHING).astype("<i2").tobytes()).decode("ascii")
+    scaled = np.rint(np.clip(np.where(finite, xs, 0.0), -1.0, 1.0) * STEPS)
+    return base64.b64encode(np.where(finite, scaled, NOTHING).astype("<i2").tobytes()).decode("ascii")
 
 
 @final

@@ -106,10 +106,10 @@ def _setting(value: Any, name: str, setting: str) -> Any:
     """Return `value` if it is valid for the setting of matplotlib, finite, and of a size that can be drawn."""
     check_concrete(value, name)
     array = as_numbers(value, name)
-    given: Any = {setting: value}
+    settings: Any = {setting: value}
     try:
         # matplotlib validates a setting on assignment, with several types of errors.
-        (taken,) = mpl.RcParams(given).values()
+        (taken,) = mpl.RcParams(settings).values()
     except (TypeError, ValueError, OverflowError):
         raise refusal(name, f"be what matplotlib takes for {setting}", f"it is {shown(value)}", "pass that") from None
     if isinstance(taken, float):
@@ -255,11 +255,11 @@ def frames_of(trajectory: TrajectoryLike | Numbers, ts: Numbers | None = None) -
         )
     # After an event all tokens of a run are NaN. Frames without any finite token are dropped; other frames keep their
     # tokens that are not finite.
-    there = np.any(np.isfinite(xs).all(axis=2), axis=1)
-    if np.any(there & ~np.isfinite(ts)):
-        k = int(np.flatnonzero(there & ~np.isfinite(ts))[0])
+    has_tokens = np.any(np.isfinite(xs).all(axis=2), axis=1)
+    if np.any(has_tokens & ~np.isfinite(ts)):
+        k = int(np.flatnonzero(has_tokens & ~np.isfinite(ts))[0])
         raise refusal(when, "be finite at each frame with tokens", f"entry {k} is {ts[k]}", "pass the save times")
-    keep = np.isfinite(ts) & there
+    keep = np.isfinite(ts) & has_tokens
     if not keep.any():
         raise ValueError(
             f"{name} must have a frame with a finite token in it, but it has none; look at the result of the run first."

@@ -219,8 +219,8 @@ def _rectangles(spots: np.ndarray, radius: float) -> np.ndarray:
 
 def _overlapping(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     """The array (a, b) that is True if boxes (a, 4) and (b, 4) overlap."""
-    both = (these[:, None, :2] < those[:, 2:]) & (these[:, None, 2:] > those[:, :2])
-    return np.asarray(both.all(axis=2))
+    overlaps = (these[:, None, :2] < those[:, 2:]) & (these[:, None, 2:] > those[:, :2])
+    return np.asarray(overlaps.all(axis=2))
 
 
 def _overlaps(these: np.ndarray, those: np.ndarray) -> np.ndarray:

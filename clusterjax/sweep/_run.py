@@ -245,8 +245,8 @@ def run(
         """
         numbers = np.flatnonzero(share & left).tolist()
         todo = points[numbers]
-        done = int(np.sum(points[share] >= 0)) - int(np.sum(todo >= 0))
-        meter = Progress(costs, todo[todo >= 0], done, shown and todo.size > 0)
+        num_done = int(np.sum(points[share] >= 0)) - int(np.sum(todo >= 0))
+        meter = Progress(costs, todo[todo >= 0], num_done, shown and todo.size > 0)
         if executor is not None:
             folder = None if result_store is None else str(result_store.path)
             for batch in batches_of_workers(executor, definition, frame, identity, numbers, folder):
@@ -289,25 +289,25 @@ def _with_points(definition: Definition, result_store: Store) -> tuple[State, np
     state = result_store.read()
     stored, names = state.frame, tuple(axis.name for axis in definition.axes)
     if stored.names != names:
-        found = f"they are {', '.join(names)}, and those of the store are {', '.join(stored.names)}"
-        raise refusal("axes", "have the names of the store, in their order, with extend=True", found, _OTHER)
+        problem = f"they are {', '.join(names)}, and those of the store are {', '.join(stored.names)}"
+        raise refusal("axes", "have the names of the store, in their order, with extend=True", problem, _OTHER)
     indices = []
     for axis in definition.axes:
         coords = axis.coords()
         formers = [former for former in stored.coords if former.name in [coord.name for coord in coords]]
         if [(former.name, former.attrs) for former in formers] != [(coord.name, coord.attrs) for coord in coords]:
-            found = f"those of {axis.name!r} differ"
-            raise refusal("axes", "have the units and descriptions of the store with extend=True", found, _OTHER)
+            problem = f"those of {axis.name!r} differ"
+            raise refusal("axes", "have the units and descriptions of the store with extend=True", problem, _OTHER)
         place = {mark: k for k, mark in enumerate(marks_of(coords))}
         lost = [mark for mark in marks_of(formers) if mark not in place]
         if lost:
-            found = f"{axis.name!r} lacks {len(lost)}, the first of which is {shown(lost[0].partition(':')[2])}"
-            raise refusal("axes", "have all values of the store with extend=True", found, f"add them, or {_OTHER}")
+            problem = f"{axis.name!r} lacks {len(lost)}, the first of which is {shown(lost[0].partition(':')[2])}"
+            raise refusal("axes", "have all values of the store with extend=True", problem, f"add them, or {_OTHER}")
         indices.append(np.array([place[mark] for mark in marks_of(formers)]))
     sizes = [len(axis.values) for axis in definition.axes]
     places = np.ravel_multi_index(np.ix_(*indices), sizes).ravel()
-    kept = np.where(stored.points < 0, -1, places[stored.points])
-    points = extended_plan(definition.axes, definition.batch_size, definition.cost, kept)
+    former_points = np.where(stored.points < 0, -1, places[stored.points])
+    points = extended_plan(definition.axes, definition.batch_size, definition.cost, former_points)
     larger = definition._replace(points=points).prepare()
     # All else must be as it was.
     former = result_store.identity() or {}

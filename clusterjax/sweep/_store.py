@@ -155,8 +155,10 @@ class Store:
         stored = self.identity() or identity
         differ = [name for name in identity | stored if identity.get(name) != stored.get(name)]
         if differ:
-            given, differing = ("; ".join(f"{name} {each.get(name)}" for name in differ) for each in (identity, stored))
-            raise ValueError(f"store must be of this sweep, with {given}, but {self.path} has {differing}; {_REMEDY}.")
+            wanted, differing = (
+                "; ".join(f"{name} {entries.get(name)}" for name in differ) for entries in (identity, stored)
+            )
+            raise ValueError(f"store must be of this sweep, with {wanted}, but {self.path} has {differing}; {_REMEDY}.")
 
     def begin(self, frame: Frame, identity: dict[str, str]) -> None:
         """Make the store of a new sweep in one step, or make all batches of the present one unfinished."""

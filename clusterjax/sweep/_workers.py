@@ -88,9 +88,9 @@ def batches_of_workers(
             except ValueError:
                 raise
             except Exception as error:
-                kept = "the finished batches are in the store; run again" if store else "pass a store, and run again"
+                hint = "the finished batches are in the store; run again" if store else "pass a store, and run again"
                 raise RuntimeError(
-                    f"executor must run its tasks, but one of them was lost ({type(error).__name__}: {error}); {kept}."
+                    f"executor must run its tasks, but one of them was lost ({type(error).__name__}: {error}); {hint}."
                 ) from error
             yield from finished
     finally:
@@ -101,15 +101,15 @@ def batches_of_workers(
 
 def _as_completed(tasks: list[Any]) -> Iterator[Any]:
     """The tasks, each as soon as it is done."""
-    left = list(tasks)
-    while left:
-        if all(isinstance(task, Future) for task in left):
-            wait(left, return_when=FIRST_COMPLETED)
-        done = [task for task in left if task.done()]
-        if not done:
+    pending = list(tasks)
+    while pending:
+        if all(isinstance(task, Future) for task in pending):
+            wait(pending, return_when=FIRST_COMPLETED)
+        finished = [task for task in pending if task.done()]
+        if not finished:
             time.sleep(_PAUSE)
-        yield from done
-        left = [task for task in left if task not in done]
+        yield from finished
+        pending = [task for task in pending if task not in finished]
 
 
 # Each thread of a worker keeps the sweep that it prepared last, since compiled programs belong to one thread at a time.
@@ -149,10 +149,10 @@ def _prepared(job: Job) -> Prepared:
     prepared = job.definition.prepare()
     differ = [name for name, value in job.identity.items() if prepared.identity.get(name) != value]
     if differ:
-        of = lambda identity: "; ".join(f"{name} {identity.get(name)}" for name in differ)
+        description_of = lambda identity: "; ".join(f"{name} {identity.get(name)}" for name in differ)
         raise ValueError(
-            f"executor must have workers like this process, which has {of(job.identity)}, but a worker has "
-            f"{of(prepared.identity)}; install the same versions, and use the same kind of device."
+            f"executor must have workers like this process, which has {description_of(job.identity)}, but a worker has "
+            f"{description_of(prepared.identity)}; install the same versions, and use the same kind of device."
         )
     return prepared
 

@@ -311,11 +311,11 @@ class Transformer(AbstractPart):
         The last `x`, and the outputs, stacked along a first axis in the order of the layers.
         """
         if self.depth is not None:
-            of_one = lambda x, given: step(self.blocks, x, given)
+            of_one = lambda x, inputs: step(self.blocks, x, inputs)
             return lax.scan(of_one, x, each, length=self.depth, reverse=reverse, unroll=unroll)
         # `lax.scan` takes arrays only; all layers share the static part.
         arrays, form = eqx.partition(self.blocks, eqx.is_array)
-        step_of_arrays = lambda x, given: step(eqx.combine(given[0], form), x, given[1])
+        step_of_arrays = lambda x, inputs: step(eqx.combine(inputs[0], form), x, inputs[1])
         return lax.scan(step_of_arrays, x, (arrays, each), reverse=reverse, unroll=unroll)
 
     def __call__(self, x: Float[Array, "n d"], present: Bool[Array, " n"] | None = None) -> Float[Array, "n d"]:

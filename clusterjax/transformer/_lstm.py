@@ -174,8 +174,8 @@ class LSTMLanguageModel(AbstractPart):
 
     def _states(self, ids: Array, present: Array) -> LSTMStates:
         # (n, 4 m): one product computes the contribution of all words to the gates.
-        given = contract("nd,gd->ng", self.embedding[ids], self.cell.weight_ih)
-        return lax.scan(lambda state, each: self._step(state, *each), self._empty(), (given, present))[1]
+        gate_inputs = contract("nd,gd->ng", self.embedding[ids], self.cell.weight_ih)
+        return lax.scan(lambda state, inputs: self._step(state, *inputs), self._empty(), (gate_inputs, present))[1]
 
     def _empty(self) -> tuple[Array, Array]:
         zero = jnp.zeros(self.num_units, self.embedding.dtype)
@@ -255,8 +255,8 @@ def _extend(model: LSTMLanguageModel, ids: Array, steps: int, key: PRNGKeyArray 
         else:
             # The key of a word depends on its position in the text alone, as in the Transformer.
             word = jr.categorical(jr.fold_in(key, place), logits / temperature.astype(logits.dtype))
-        given = contract("gd,d->g", model.cell.weight_ih, model.embedding[word])
-        return model._step(state, given, jnp.asarray(True))[0], word.astype(ids.dtype)
+        gate_inputs = contract("gd,d->g", model.cell.weight_ih, model.embedding[word])
+        return model._step(state, gate_inputs, jnp.asarray(True))[0], word.astype(ids.dtype)
 
     last = read.hidden[-1], read.cell[-1]
     return jnp.concatenate([ids, lax.scan(step, last, ids.shape[0] + jnp.arange(steps))[1]])

@@ -212,8 +212,8 @@ class _ModuleBlock(AbstractBlockView):
         return self.block.residual.carry(self.block.norms[part], total, share)
 
     def heads(self, read: Float[Array, "n d"]) -> HeadParts:
-        found = self.block.attention.heads(read, self.present)
-        return HeadParts(found.weights, found.updates)
+        result = self.block.attention.heads(read, self.present)
+        return HeadParts(result.weights, result.updates)
 
     def passed(self, read: Float[Array, "n d"]) -> Passed:
         return self.block.attention.passed(read)
@@ -277,7 +277,7 @@ class _ModuleView(AbstractView):
         n: int,
         reverse: bool = False,
     ) -> tuple[Any, Any]:
-        step_of_block = lambda block, carry, given: step(_ModuleBlock(block, present), carry, given)
+        step_of_block = lambda block, carry, inputs: step(_ModuleBlock(block, present), carry, inputs)
         return self.stack.scan(step_of_block, carry, each, reverse=reverse)
 
     def logits(self, x: Float[Array, "n d"]) -> Float[Array, "n words"]:
@@ -349,9 +349,9 @@ class ResidualStream(eqx.Module):
         # The axes of layers and heads are between those of texts and tokens.
         among = lambda part: tuple(range(last.ndim - 2, part.ndim - 2))
         along = lambda part: jnp.sum(part * jnp.expand_dims(last, among(part)), axis=-1)
-        of = lambda part: along(part) / jnp.expand_dims(square, among(part))
+        share_of = lambda part: along(part) / jnp.expand_dims(square, among(part))
         parts = ("embedding", "heads", "feed_forward", "biases", *(() if self.edits is None else ("edits",)))
-        return {name: of(getattr(self, name)) for name in parts}
+        return {name: share_of(getattr(self, name)) for name in parts}
 
 
 def residual_stream(
@@ -443,10 +443,10 @@ def taken_apart(
             read = block.read(sub, x, entered)
             if sub == 0:
                 heads_result = block.heads(read)
-                updates, offset, there, bias = heads_result.updates, 0, True, heads_result.bias
+                updates, offset, has_update, bias = heads_result.updates, 0, True, heads_result.bias
             else:
                 update, bias = block.added(read), None
-                there, offset = update is not None, heads
+                has_update, offset = update is not None, heads
                 updates = jnp.zeros_like(x)[None] if update is None else update[None]
             total = x + jnp.sum(updates, axis=0)
             if bias is not None:
@@ -456,7 +456,7 @@ def taken_apart(
             # The layer is a traced number inside the scan, so the index of its parts is dynamic.
             parts = lax.dynamic_update_slice(parts, updates, (1 + layer * parts_per_layer + offset, 0, 0))
             sublayers.append(_SubLayer(read, total))
-            if there:
+            if has_update:
                 x = block.write(sub, total)
                 parts, others = (block.carry(sub, total, share) for share in (parts, others))
                 # The norm adds its bias to the carried sum; biases are a separate part, and are carried further.

@@ -275,8 +275,8 @@ def _train_in(asked: Request) -> dict[str, Any]:
             f"checkpoints, and one held out, but they hold {len(rows)} and {len(corpus.held)}; name more texts, or "
             "make epoch_steps or batch_size smaller."
         )
-    held = held_batches(corpus, recipe, 32)
-    flat = held.reshape(-1, held.shape[-1])
+    held_out = held_batches(corpus, recipe, 32)
+    flat = held_out.reshape(-1, held_out.shape[-1])
     bases = {
         f"{name} loss": loss_of(rows, flat, recipe.words)
         for name, loss_of in (("unigram", unigram_loss), ("bigram", bigram_loss))
@@ -286,9 +286,9 @@ def _train_in(asked: Request) -> dict[str, Any]:
         f"{bases['unigram loss']:.3f} nats, by the word before {bases['bigram loss']:.3f}"
     )
     initial_model = recipe.model(asked.seed)
-    measure = functools.partial(evaluate, batches=jnp.asarray(held))
+    measure = functools.partial(evaluate, batches=jnp.asarray(held_out))
     network = Pretraining(
-        initial_model, _optimiser(recipe), [Stage(recipe.epochs, language_loss, measure)], held, bases,
+        initial_model, _optimiser(recipe), [Stage(recipe.epochs, language_loss, measure)], held_out, bases,
         doublings(recipe.epochs, asked.snapshots),
         snapshot=lambda path, model: save(model, path),
         finish=lambda model, history, report: save_with(

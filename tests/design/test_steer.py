@@ -146,7 +146,6 @@ def test_whether_tokens_would_have_to_pass(space, x, goal, expected):
     assert not passes(space, np.ones((3, 3)), np.eye(3))
 
 
-@pytest.mark.exhaustive
 def test_what_is_not_reached_says_why():
     """In one step nothing is reached to 1e-9; neighbours on the circle that change places would have to pass."""
     point = lambda *a: jnp.stack([jnp.cos(jnp.array(a)), jnp.sin(jnp.array(a))], axis=1)

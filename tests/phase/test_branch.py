@@ -299,7 +299,6 @@ def test_a_branch_is_computed_in_double_precision_whatever_is_set(attention):
     assert (found.free_energies is None) == isinstance(attention, SA)
 
 
-@pytest.mark.exhaustive
 def test_a_stationary_density_needs_double_precision():
     """In float32 the search would end before rotations are told from growth; with x64 float64 densities are found."""
     words = (

@@ -65,7 +65,7 @@ def expected(x0, beta, steps, *matrices, unnormalised=False):
 
 
 @pytest.mark.exhaustive_cases(
-    "5-2-False-False", "5-2-False-True", "5-3-True-False", "6-6-False-False", "6-6-False-True", "5-3-True-True"
+    "5-2-False-False", "5-2-False-True", "5-3-True-False", "6-6-False-False", "6-6-False-True"
 )
 @pytest.mark.parametrize("unnormalised", (False, True))
 @pytest.mark.parametrize(("n", "d", "with_matrices"), ((5, 2, False), (6, 6, False), (5, 3, True)))
@@ -84,7 +84,7 @@ def test_row_is_the_published_scheme(n, d, with_matrices, unnormalised):
         assert_close(ours, np.array(theirs, float))
 
 
-@pytest.mark.exhaustive_cases("True", "False")
+@pytest.mark.exhaustive_cases("False")
 @pytest.mark.parametrize("unnormalised", (False, True))
 def test_adaptive_is_the_flow(unnormalised):
     """The tokens at each save time are those of SciPy's solver of the double sum on the sphere."""
@@ -166,7 +166,6 @@ def test_rows_do_not_depend_on_chunks():
     assert one["close_pairs"].dtype == jnp.float32
 
 
-@pytest.mark.exhaustive
 def test_whole_diagram(tmp_path):
     """The dataset has labels and is the same from a store; starts that are read from a file are used."""
     betas, times, x0 = np.array([1.0, 4.0]), np.array([0.0, 1.0]), systems(7, 4, 5, 2)

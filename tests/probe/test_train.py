@@ -91,7 +91,6 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.exhaustive
 def test_a_network_without_its_checkpoint_is_not_overwritten(texts, trained, tmp_path, monkeypatch):
     """A finished run of the same settings may be repeated."""
     for name in ("config.json", "model.safetensors"):

@@ -108,7 +108,7 @@ def test_a_heap_and_its_antipode_turned(one_degree):
     assert error[0] < 1e-4
 
 
-@pytest.mark.exhaustive_cases("2-float32-True", "4-float64-True")
+@pytest.mark.exhaustive_cases("2-float32-True")
 @pytest.mark.parametrize(("d", "dtype", "causal"), ((2, F32, True), (3, F32, False), (4, F64, True)))
 def test_values_and_masses_of_very_different_size(one_degree, d, dtype, causal):
     """Each column is measured by its own values, and values without mass do not count."""

@@ -76,7 +76,6 @@ def test_each_kind_of_positions_is_trained_and_read_again(kind, corpus, tmp_path
         assert float(jnp.abs(moved).max()) > 1e-3, "the vectors of distances are trained"
 
 
-@pytest.mark.exhaustive
 def test_an_lstm_is_trained_by_the_same_loop(corpus, tmp_path):
     """The LSTM beats guesses by the preceding word, and its snapshots can be read."""
     recipe = replace(SMALL, architecture="lstm", embedding_rate=0.01, steps=240, epoch_steps=40)

@@ -135,6 +135,26 @@ def test_rows_that_cancel_go_to_pairs_and_the_others_do_not():
     assert np.max(error[good]) <= promised(np.float32)
 
 
+@pytest.mark.exhaustive
+def test_certified_rows_are_the_rows_that_sums_leave_to_the_series(monkeypatch):
+    """Averages of tokens have a smaller bound than averages of other values, and `certified` uses the smaller bound."""
+    pairs, x = [], jnp.asarray(sphere_tokens(0, 400, 2), jnp.float32)
+    x = jnp.abs(x)  # the tokens of a quarter of the circle, whose opposite queries cancel
+    sum_rows = expand._sum_uncertified_rows
+
+    def recorded(shift, sums, certified, *rest):
+        pairs.append(np.asarray(certified))
+        return sum_rows(shift, sums, certified, *rest)
+
+    monkeypatch.setattr(expand, "_sum_uncertified_rows", recorded)
+    with jax.disable_jit():
+        for values in (None, jnp.asarray(np.asarray(x))):
+            cjx.Harmonic().exponential(-3.0 * x, x, values, None, cjx.FullMask())
+    rows = np.asarray(cjx.Harmonic().certified(-3.0 * x, x))
+    np.testing.assert_array_equal(rows, pairs[0])
+    assert pairs[1].sum() < rows.sum() < len(x)
+
+
 def raw_series(queries, tokens, values, masses):
     """The averages of the series, without a certificate."""
     from clusterjax._summation.harmonic.circle import CircleSeries

@@ -288,9 +288,11 @@ class Harmonic(AbstractExponentialSum):
         if masses is not None:
             masses = check_array(masses, "masses", shape=tokens.shape[:1], least=0)
         check_supported(self, check_mask(mask), position=check_position(position))
-        values, log_weights = tokens, None
+        # As in the sums, values are given only where they are other vectors than the keys.
+        values, log_weights = None, None
         if isinstance(position, Rotary):
             position.check(tokens.shape[1])
+            values = tokens
             queries, tokens = position.turn(queries, 0.0), position.turn(tokens, 0.0)
         elif isinstance(position, AbstractLogWeights):
             log_weights = position.log_weights(0.0, tokens.shape[0], tokens.dtype)
@@ -326,7 +328,6 @@ def longest_query(d: int, dtype: Any) -> float:
 @eqx.filter_jit
 def _certified(queries, tokens, values, masses, mask: AbstractMask, tolerance: float, log_weights=None) -> Array:
     """True for each row that is certified, (n,)."""
-    values = None if values is tokens else values
     return _expand(queries, tokens, values, masses, mask, tolerance, log_weights)[1] <= tolerance
 
 

@@ -20,8 +20,9 @@ from ..helpers import ROOT, fresh_environment
 
 FILE = Path(__file__).with_name("claims.json")
 # A value or a standard error may differ from the file by the relative tolerance, or by the absolute tolerance where the
-# number is a rounding error. Verdicts must be equal.
-RELATIVE, ABSOLUTE = 1e-6, 1e-9
+# number is a rounding error. Processors round the networks of float32 differently: numbers differ by 1.3e-6 of their
+# size, and a rounding error by 7e-9. Verdicts must be equal.
+RELATIVE, ABSOLUTE = 1e-5, 3e-8
 KEPT = ("kind", "value", "error", "holds", "verdict")
 
 Claims = list[dict[str, Any]]

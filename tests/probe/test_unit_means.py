@@ -1,5 +1,6 @@
 """Means of units over tokens equal those of tools for one layer, on several kinds of networks, with padding."""
 
+import jax.random as jr
 import numpy as np
 import pytest
 
@@ -35,6 +36,23 @@ def test_means_are_those_of_each_layer_by_itself(kind, monkeypatch):
         every = transformer.mean_activations(model, ids, mask, layer=layer) * count
         first = transformer.mean_activations(model, ids, np.arange(7) < np.ones((3, 1)), layer=layer)
         np.testing.assert_allclose(found.neurons[:, layer], (every - first) / (count - 1), atol=2e-5, rtol=1e-4)
+
+
+def test_dynamic_rotations_follow_the_length_of_each_text():
+    """Frequencies of a text longer than the trained positions depend on its length, in levels and in neurons."""
+    config = {
+        "model_type": "llama", "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 20, "initializer_range": 0.5, "max_position_embeddings": 6,
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 50.0, "factor": 2.0},
+    }  # fmt: skip
+    model, ids = probe.from_config(config, jr.key(0), dtype="float64"), np.arange(18).reshape(2, 9).astype(np.int32)
+    mask = np.arange(9) < np.array([9, 7])[:, None]
+    found = means.unit_means(model, ids, mask)
+    for place, values in (("stream", found.levels), ("neuron", found.neurons)):
+        of_words = np.asarray(probe.activations(model, ids, mask, place=place))
+        for text in range(2):
+            expected = of_words[text][:2, 1 : mask[text].sum()].mean(axis=1)
+            np.testing.assert_allclose(values[text, :2], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_text_of_one_token_is_refused():
